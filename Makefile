@@ -1,0 +1,64 @@
+# `make` lists what there is. Everything runs on a laptop without a GPU; nothing here needs Docker or a service.
+SHELL := bash
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS   := -s -w -X main.version=$(VERSION)
+PLATFORMS := linux/amd64 linux/arm64 darwin/arm64
+TOOL      := go tool -modfile=tools/go.mod
+FUZZTIME  ?= 60s
+# What make bench and make fuzz look at: make bench PKG=./internal/engine BENCH=Step
+PKG       ?= ./...
+BENCH     ?= .
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: setup ## build bin/gpupool
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/gpupool ./cmd/gpupool
+	@echo "built bin/gpupool $(VERSION)"
+
+.PHONY: cross
+cross: setup ## build bin/gpupool-OS-ARCH for every platform, without cgo
+	@set -e; for platform in $(PLATFORMS); do \
+		os=$${platform%/*} arch=$${platform#*/}; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -ldflags '$(LDFLAGS)' -o bin/gpupool-$$os-$$arch ./cmd/gpupool; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build ./...; \
+		echo "built bin/gpupool-$$os-$$arch"; \
+	done
+
+.PHONY: demo
+demo: build ## replay a real trace, then run real processes on eight fake GPUs
+	@./scripts/demo.sh
+
+.PHONY: test
+test: setup race ## run every test with the race detector
+	@CGO_ENABLED=1 $(TOOL) gotestsum --format pkgname -- -race ./...
+
+.PHONY: lint
+lint: setup ## go vet, golangci-lint, and the architecture tests
+	@go vet ./...
+	@$(TOOL) golangci-lint run --allow-parallel-runners ./...
+	@go test ./internal/archtest
+
+.PHONY: bench
+bench: setup ## run the benchmarks (PKG=./internal/engine BENCH=Step to choose)
+	@go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+.PHONY: fuzz
+fuzz: setup ## fuzz every target in the tree for FUZZTIME (60s) each
+	@FUZZTIME=$(FUZZTIME) ./scripts/fuzz.sh $(PKG)
+
+.PHONY: clean
+clean: ## remove what make built
+	@rm -rf bin coverage* junit*.xml
+
+# What the others need first; quiet and quick when nothing is missing.
+.PHONY: setup race
+setup:
+	@./scripts/setup.sh
+race:
+	@./scripts/setup.sh race

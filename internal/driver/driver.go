@@ -1,0 +1,111 @@
+// Package driver is the port through which gpupool reaches GPUs: what a set of
+// hosts with GPUs can do. A driver may speak for this machine, for a cluster, or
+// (package fake) for any number of hosts that do not exist.
+//
+// Every call is idempotent and may be repeated after a lost answer or a restart
+// on either side. The cost of Observe and Usage grows with the driver's hosts;
+// they are called every few seconds, never on the path of a decision.
+package driver
+
+import (
+	"context"
+	"time"
+
+	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// Driver makes and frees slices on the hosts it speaks for. Every
+// implementation passes drivertest.Run.
+type Driver interface {
+	// Observe reports what exists now.
+	Observe(ctx context.Context) (Inventory, error)
+
+	// Carve makes every slice of a part, or none, and returns one device id for
+	// each slice, in order, as a program needs it in CUDA_VISIBLE_DEVICES. A part
+	// that exists already for the same owner is left alone and its devices are
+	// returned. A Carve after a Free of the same owner is refused with ErrFreed:
+	// an owner is never used twice. Errors are of type *Error.
+	Carve(ctx context.Context, p Part) ([]string, error)
+
+	// Free destroys whatever stands for the owner, also what a half-finished Carve
+	// left. Nothing standing is success. It fails with ErrInUse while a process
+	// still uses a slice.
+	Free(ctx context.Context, host string, o work.Owner) error
+
+	// Usage samples every slice that stands.
+	Usage(ctx context.Context) ([]Sample, error)
+
+	// Close lets go of the hardware. Slices stay.
+	Close() error
+}
+
+// Part is what one member of a task gets on one host.
+type Part struct {
+	Owner  work.Owner
+	Tenant string
+	Host   string
+	Slices []Slice
+}
+
+// Slice is one slice to make on the GPU with the given UUID.
+type Slice struct {
+	GPUID string
+	work.Slice
+}
+
+// Inventory is everything that a driver sees.
+type Inventory struct {
+	Models []gpu.Model    // of the GPUs seen, as the driver reports their geometry
+	Hosts  []gpu.HostInfo // reachable now
+	Broken []Broken       // GPUs that must not be used
+	Parts  []Seen         // parts that stand, made by gpupool
+}
+
+// Broken names a GPU that must not be used, and why.
+type Broken struct {
+	GPUID string
+	Why   string
+}
+
+// Seen is a part that stands on a host.
+type Seen struct {
+	Host  string
+	Owner work.Owner
+}
+
+// Sample is the use of one slice at one time. A negative number means unknown,
+// which is not the same as idle.
+type Sample struct {
+	At      time.Time
+	GPUID   string
+	Owner   work.Owner
+	Compute float64 // share of the slice's compute in use, 0 to 1
+	MemMiB  int64   // memory in use
+	Procs   int     // processes attached
+}
+
+// Code names what went wrong in a driver.
+type Code string
+
+// The codes of driver errors.
+const (
+	ErrOverlap   Code = "overlap"           // a slice would overlap another, or the place is taken
+	ErrIllegal   Code = "illegal_placement" // no such profile, or it may not start there
+	ErrMode      Code = "mode"              // the GPU is in another mode
+	ErrInUse     Code = "in_use"            // a process or a child instance is on it
+	ErrFreed     Code = "freed"             // the owner was freed already
+	ErrNoDevice  Code = "no_device"         // no such host or GPU
+	ErrLost      Code = "device_lost"       // the GPU does not answer any more
+	ErrHardware  Code = "hardware"          // the driver refused for a reason of its own
+	ErrUnclear   Code = "unclear"           // half done: Free must be tried again
+	ErrForbidden Code = "forbidden"         // gpupool was not given this GPU
+)
+
+// Error is what a driver answers when it cannot.
+type Error struct {
+	Code Code
+	Msg  string // what was expected, what came, what to do
+}
+
+func (e *Error) Error() string { return e.Msg }

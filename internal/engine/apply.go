@@ -1,0 +1,269 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// apply is the only place where the state changes.
+func (e *Engine) apply(f Fact) {
+	switch f := f.(type) {
+	case PoolSet:
+		e.applyPool(f.Pool)
+	case TenantSet:
+		t := f.Tenant
+		e.tenants[t.Name] = &t
+		e.wakeAll()
+	case TenantRemoved:
+		delete(e.tenants, f.Name)
+	case ModelLearned:
+		e.cluster.SetModel(f.Model)
+		e.learned = slices.DeleteFunc(e.learned, func(m gpu.Model) bool { return m.Key == f.Model.Key })
+		e.learned = append(e.learned, f.Model)
+	case HostJoined:
+		e.cluster.AddHost(f.Host, f.Pool)
+	case HostChanged:
+		e.cluster.SetUsable(f.Host, f.Up, false)
+		e.wake(e.cluster.Hosts[f.Host].Pool)
+	case HostMoved:
+		e.wake(e.cluster.Hosts[f.Host].Pool)
+		e.cluster.SetPool(f.Host, f.Pool)
+		e.wake(f.Pool)
+	case GPUChanged:
+		e.applyGPU(f)
+	case Submitted:
+		e.applySubmitted(f)
+	case Placed:
+		e.applyPlaced(f)
+	case Became:
+		e.applyBecame(f)
+	case Forgotten:
+		for _, id := range f.Tasks {
+			if t := e.tasks[id]; t.Spec.Key != "" {
+				delete(e.keys, idempotency(t.Spec))
+			}
+			delete(e.tasks, id)
+		}
+		e.ended = slices.DeleteFunc(e.ended, func(id work.TaskID) bool { return e.tasks[id] == nil })
+	default:
+		e.applyLease(f)
+	}
+}
+
+// applyLease applies the facts about leases and their parts.
+func (e *Engine) applyLease(f Fact) {
+	switch f := f.(type) {
+	case Carved:
+		l, p := e.mustPart(f.Owner)
+		p.Phase, p.Devices = PhaseReady, f.Devices
+		for _, s := range p.Slices {
+			delete(e.strikes, s.GPU)
+		}
+		l.readyToStart(e.tasks[l.Task].Spec.External())
+	case Started:
+		_, p := e.mustPart(f.Owner)
+		p.Phase = PhaseRunning
+	case Exited:
+		l, p := e.mustPart(f.Owner)
+		exit := f.Exit
+		p.Exit, p.Phase = &exit, PhaseEnded
+		if l.Closing {
+			p.Phase = PhaseFreeing
+		}
+	case Closing:
+		l := e.leases[leaseKey{f.Task, f.Epoch}]
+		l.Closing, l.Then, l.Reason = true, f.Then, f.Reason
+		for _, p := range l.Parts {
+			switch p.Phase {
+			case PhaseCarving, PhaseReady, PhaseEnded:
+				p.Phase = PhaseFreeing
+			case PhaseStarting, PhaseRunning:
+				p.Phase = PhaseStopping
+			case PhaseStopping, PhaseFreeing, PhaseFreed:
+			}
+		}
+	case FreeRetry:
+		_, p := e.mustPart(f.Owner)
+		p.Tries, p.Retry, p.Why = f.Tries, f.Until, f.Why
+		e.timers.add(f.Until, timerFree, f.Owner)
+	case Freed:
+		e.applyFreed(f.Owner)
+	case Renewed:
+		l := e.leases[leaseKey{f.Task, f.Epoch}]
+		l.Expires = f.Expires
+		e.timers.add(f.Expires, timerLease, l.owner(0))
+	default:
+		panic(fmt.Sprintf("fact %T has no apply", f))
+	}
+}
+
+func (e *Engine) mustPart(o work.Owner) (*Lease, *Part) {
+	l, p := e.part(o)
+	if p == nil {
+		panic(fmt.Sprintf("no part of owner %v", o))
+	}
+	return l, p
+}
+
+func (e *Engine) applyPool(p work.Pool) {
+	if old := e.pools[p.Name]; old != nil {
+		old.Pool = p
+		old.full = true
+		return
+	}
+	e.pools[p.Name] = &pool{Pool: p, full: true}
+	e.order = append(e.order, p.Name)
+}
+
+func (e *Engine) applyGPU(f GPUChanged) {
+	e.cluster.SetHealth(f.GPU, f.Health, f.Until, f.Why)
+	if f.Strikes > 0 {
+		e.strikes[f.GPU] = f.Strikes
+	} else {
+		delete(e.strikes, f.GPU)
+	}
+	if f.Health == gpu.HealthSuspect {
+		e.timers.add(f.Until, timerGPU, work.Owner{Member: f.GPU})
+	}
+	e.wake(e.cluster.Hosts[e.cluster.GPUs[f.GPU].Host].Pool)
+}
+
+func (e *Engine) applySubmitted(f Submitted) {
+	t := &Task{ID: f.Task, Spec: f.Spec, State: work.Queued, Submitted: e.now, Queued: e.now}
+	e.tasks[t.ID] = t
+	e.lastID = t.ID
+	if f.Spec.Key != "" {
+		e.keys[idempotency(f.Spec)] = t.ID
+	}
+	p := e.pools[f.Spec.Pool]
+	p.push(t)
+	p.added = append(p.added, t.ID)
+	e.startTTL(t)
+}
+
+func (e *Engine) startTTL(t *Task) {
+	if ttl := t.Spec.TTL; ttl > 0 {
+		e.timers.add(t.Queued.Add(ttl), timerTTL, work.Owner{Task: t.ID})
+	}
+}
+
+func (e *Engine) applyPlaced(f Placed) {
+	t := e.tasks[f.Task]
+	l := &Lease{Task: f.Task, Epoch: f.Epoch, Since: e.now}
+	for i, part := range f.Parts {
+		p := &Part{Part: part, Phase: PhaseCarving}
+		if len(part.Slices) == 0 {
+			p.Phase = PhaseReady
+		}
+		l.Parts = append(l.Parts, p)
+		e.cluster.Take(l.owner(i), t.Spec.Tenant, part)
+		e.held[t.Spec.Tenant] += part.Milli()
+	}
+	e.leases[leaseKey{f.Task, f.Epoch}] = l
+	t.lease, t.Epoch = l, f.Epoch
+	t.open++
+	e.pools[t.Spec.Pool].remove(t)
+	l.readyToStart(t.Spec.External())
+	if e.cfg.AllocTimeout > 0 {
+		e.timers.add(e.now.Add(e.cfg.AllocTimeout), timerAlloc, l.owner(0))
+	}
+}
+
+// readyToStart moves all parts on when the last of them is ready: a gang starts
+// together or not at all.
+func (l *Lease) readyToStart(external bool) {
+	if external || l.Closing {
+		return
+	}
+	for _, p := range l.Parts {
+		if p.Phase != PhaseReady {
+			return
+		}
+	}
+	for _, p := range l.Parts {
+		p.Phase = PhaseStarting
+	}
+}
+
+func (e *Engine) applyBecame(f Became) {
+	t := e.tasks[f.Task]
+	was := t.State
+	t.State, t.Reason = f.State, f.Reason
+	switch {
+	case f.State == work.Queued:
+		t.Queued = e.now
+		if was == work.Starting {
+			t.Failures++
+		}
+		e.pools[t.Spec.Pool].push(t)
+		e.startTTL(t)
+		e.settle(t)
+	case f.State == work.StateRunning:
+		t.Started, t.Failures = e.now, 0
+	case f.State.Terminal():
+		t.Ended = e.now
+		e.ended = append(e.ended, t.ID)
+		e.pools[t.Spec.Pool].remove(t)
+		e.settle(t)
+	}
+}
+
+// settle parts a task from its lease, if it has one, and wakes those who wait
+// for what either of them held.
+func (e *Engine) settle(t *Task) {
+	e.wake(t.Spec.Pool)
+	l := t.lease
+	if l == nil {
+		return
+	}
+	for _, p := range l.Parts { // the first failure decides; else the last member's end
+		if p.Exit != nil && (t.Exit == nil || t.Exit.OK()) {
+			t.Exit = p.Exit
+		}
+	}
+	l.Settled, t.lease = true, nil
+	e.dropFreed(l)
+}
+
+// dropFreed removes a lease that nothing is left of.
+func (e *Engine) dropFreed(l *Lease) {
+	for _, p := range l.Parts {
+		if p.Phase != PhaseFreed {
+			return
+		}
+	}
+	if l.Settled {
+		delete(e.leases, leaseKey{l.Task, l.Epoch})
+		e.tasks[l.Task].open--
+	}
+}
+
+func (e *Engine) applyFreed(o work.Owner) {
+	l, p := e.mustPart(o)
+	p.Phase = PhaseFreed
+	e.cluster.Free(o, p.Part)
+	t := e.tasks[l.Task]
+	if e.held[t.Spec.Tenant] -= p.Milli(); e.held[t.Spec.Tenant] == 0 {
+		delete(e.held, t.Spec.Tenant)
+	}
+	e.wake(t.Spec.Pool)
+	e.dropFreed(l)
+}
+
+// wake asks for a pass over everyone who waits in a pool.
+func (e *Engine) wake(name string) {
+	if p := e.pools[name]; p != nil {
+		p.full = true
+	}
+}
+
+func (e *Engine) wakeAll() {
+	for _, name := range e.order {
+		e.pools[name].full = true
+	}
+}
+
+func idempotency(s work.Spec) string { return s.Tenant + "\x00" + s.Key }

@@ -1,0 +1,280 @@
+// Package engine is the deterministic core: Step takes an event and the time
+// and says which facts follow and what must be done outside. It has no clock, no
+// goroutine, no lock, no I/O and no chance of its own, so the server and the
+// simulator drive the very same code, and the same events give the same facts.
+//
+// Only facts change the state (apply.go), so snapshot + facts is recovery, and no
+// decision is ever taken again. A Step costs a few map look-ups and, where
+// something may be placed, what placement.Find costs; it does not grow with the
+// number of GPUs. Explain, Check and Snapshot walk what they describe.
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/placement"
+	"github.com/gpupool/gpupool/internal/queue"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// Config is what an engine needs to know once. Zero values mean the defaults.
+type Config struct {
+	Models       []*gpu.Geometry // known without asking a driver
+	AllocTimeout time.Duration   // from placed to running; default 30 s, negative = none
+	AllocRetries int             // failed allocations before a task fails; default 5
+	Sharers      int             // tasks that share one GPU at most; default 4
+	Grace        time.Duration   // between SIGTERM and SIGKILL unless the task says; default 10 s
+	KeepEnded    int             // ended tasks kept for questions; default 10,000
+}
+
+func (c Config) withDefaults() Config {
+	if c.AllocTimeout == 0 {
+		c.AllocTimeout = 30 * time.Second
+	}
+	if c.AllocRetries == 0 {
+		c.AllocRetries = 5
+	}
+	if c.Sharers == 0 {
+		c.Sharers = placement.DefaultSharers
+	}
+	if c.Grace == 0 {
+		c.Grace = 10 * time.Second
+	}
+	if c.KeepEnded == 0 {
+		c.KeepEnded = 10_000
+	}
+	return c
+}
+
+// Phase is where a part of a lease stands.
+type Phase string
+
+// The phases of a part, in order. A closing lease skips what is left of them.
+const (
+	PhaseCarving  Phase = "carving"  // the driver makes the slices
+	PhaseReady    Phase = "ready"    // they exist; other members are not ready yet, or an outside client uses them
+	PhaseStarting Phase = "starting" // the runner was asked to start the member
+	PhaseRunning  Phase = "running"
+	PhaseStopping Phase = "stopping" // the runner was asked to end the member
+	PhaseEnded    Phase = "ended"    // ended, the slices stand
+	PhaseFreeing  Phase = "freeing"  // the driver frees the slices
+	PhaseFreed    Phase = "freed"
+)
+
+// live reports whether a process of the part may exist.
+func (p Phase) live() bool {
+	return p == PhaseStarting || p == PhaseRunning || p == PhaseStopping
+}
+
+// Part is a part of a lease and where it stands.
+type Part struct {
+	work.Part
+	Phase   Phase      `json:"phase"`
+	Devices []string   `json:"devices,omitempty"`
+	Exit    *work.Exit `json:"exit,omitempty"`
+	Tries   int        `json:"tries,omitempty"` // failed attempts to free
+	Retry   work.Time  `json:"retry,omitempty"` // of freeing, when Tries > 0
+	Why     string     `json:"why,omitempty"`   // freeing failed
+}
+
+// Lease is the right of a task to its parts at one epoch.
+type Lease struct {
+	Task    work.TaskID `json:"task"`
+	Epoch   uint32      `json:"epoch"`
+	Since   work.Time   `json:"since"`
+	Expires work.Time   `json:"expires,omitempty"` // outside clients only
+	Parts   []*Part     `json:"parts"`
+	Closing bool        `json:"closing,omitempty"`
+	Settled bool        `json:"settled,omitempty"` // the task took the arrow that closing leads to
+	Then    work.State  `json:"then,omitempty"`    // what becomes of the task
+	Reason  work.Reason `json:"reason"`            // of closing
+}
+
+// Task is a task and where it stands.
+type Task struct {
+	ID        work.TaskID `json:"id"`
+	Spec      work.Spec   `json:"spec"`
+	State     work.State  `json:"state"`
+	Reason    work.Reason `json:"reason"`
+	Submitted work.Time   `json:"submitted"`
+	Queued    work.Time   `json:"queued"`             // when it last began to wait
+	Started   work.Time   `json:"started,omitempty"`  // when it last began to run
+	Ended     work.Time   `json:"ended,omitempty"`    //
+	Epoch     uint32      `json:"epoch,omitempty"`    // of its newest lease
+	Failures  int         `json:"failures,omitempty"` // allocations that failed
+	Exit      *work.Exit  `json:"exit,omitempty"`     // of the member that decided the end
+	lease     *Lease      // nil while queued and after the end
+	open      int         // leases that still hold something
+}
+
+type leaseKey struct {
+	task  work.TaskID
+	epoch uint32
+}
+
+// pool is a pool's settings, its line and what the last pass over it found.
+type pool struct {
+	work.Pool
+	queue    queue.Queue
+	hostOnly int                                 // waiting tasks that ask for no GPU
+	full     bool                                // capacity came free, or someone left the line: look at everyone
+	added    []work.TaskID                       // newcomers since the last pass
+	blocked  [work.Priorities]placement.ModelSet // models that waiting tasks of a priority have the first right to
+}
+
+func (p *pool) push(t *Task) {
+	if p.queue.Push(t.ID, t.Spec.Priority) && t.Spec.Request.HostOnly() {
+		p.hostOnly++
+	}
+}
+
+func (p *pool) remove(t *Task) {
+	if p.queue.Remove(t.ID, t.Spec.Priority) && t.Spec.Request.HostOnly() {
+		p.hostOnly--
+	}
+}
+
+// Engine is the state. It is not safe for concurrent use: one writer owns it.
+type Engine struct {
+	cfg     Config
+	now     work.Time
+	cluster *placement.Cluster
+	learned []gpu.Model
+	strikes map[int]int // GPU -> failed carves in a row
+	pools   map[string]*pool
+	order   []string // pools in the order they were set: the first match takes a host
+	tenants map[string]*work.Tenant
+	held    map[string]int // tenant -> thousandths of GPUs
+	tasks   map[work.TaskID]*Task
+	leases  map[leaseKey]*Lease
+	keys    map[string]work.TaskID // tenant and idempotency key -> task
+	ended   []work.TaskID          // oldest first
+	lastID  work.TaskID
+	timers  timers
+	out     Output
+
+	// tamper lets tests plant a bug: what it returns is applied in place of a fact.
+	tamper func(Fact) Fact
+}
+
+// Output is what a Step decided. The slices are valid until the next Step.
+type Output struct {
+	Facts    []Fact
+	Commands []Command
+	Task     work.TaskID // accepted by Submit
+	Err      error       // of type *work.Error; nothing changed then
+}
+
+// New makes an empty engine.
+func New(cfg Config) *Engine {
+	cfg = cfg.withDefaults()
+	e := &Engine{
+		cfg: cfg, cluster: placement.NewCluster(cfg.Models),
+		strikes: map[int]int{}, pools: map[string]*pool{}, tenants: map[string]*work.Tenant{}, held: map[string]int{},
+		tasks: map[work.TaskID]*Task{}, leases: map[leaseKey]*Lease{}, keys: map[string]work.TaskID{},
+	}
+	e.cluster.Sharers = cfg.Sharers
+	return e
+}
+
+// Step lets time pass to now, then takes an event. Facts that follow are in the
+// state already; the caller makes them durable before anything else leaves.
+// A now before an earlier one counts as the earlier one.
+func (e *Engine) Step(now work.Time, ev Event) Output {
+	e.now = max(e.now, now)
+	e.out = Output{Facts: e.out.Facts[:0], Commands: e.out.Commands[:0]}
+	e.fireTimers()
+	e.out.Err = e.handle(ev)
+	e.schedule()
+	e.forget()
+	return e.out
+}
+
+func (e *Engine) handle(ev Event) error {
+	switch ev := ev.(type) {
+	case Submit:
+		return e.submit(ev.Spec)
+	case Cancel:
+		return e.cancel(ev)
+	case Renew:
+		return e.renew(ev)
+	case Release:
+		return e.release(ev)
+	case SetPools:
+		return e.setPools(ev.Pools)
+	case SetTenant:
+		return e.setTenant(ev.Tenant)
+	case RemoveTenant:
+		return e.removeTenant(ev.Name)
+	case Inventory:
+		return e.inventory(ev)
+	case CarveDone:
+		e.carveDone(ev)
+	case CarveFailed:
+		e.carveFailed(ev)
+	case FreeDone:
+		e.freeDone(ev.Owner)
+	case FreeFailed:
+		e.freeFailed(ev)
+	case StartDone:
+		e.startDone(ev.Owner)
+	case StartFailed:
+		e.startFailed(ev)
+	case ProcessExited:
+		e.processExited(ev)
+	case ProcessesSeen:
+		e.processesSeen(ev.Owners)
+	case Resume:
+		e.resume()
+	case Tick:
+	default:
+		return fmt.Errorf("event %T is not known", ev)
+	}
+	return nil
+}
+
+// emit states a fact: it changes the state at once and goes to the journal.
+func (e *Engine) emit(f Fact) {
+	e.out.Facts = append(e.out.Facts, f)
+	if e.tamper != nil {
+		if f = e.tamper(f); f == nil {
+			return
+		}
+	}
+	e.apply(f)
+}
+
+func (e *Engine) command(c Command) { e.out.Commands = append(e.out.Commands, c) }
+
+// Replay applies a fact from the journal. Facts of another history do not fit
+// the state: that is an error, and the engine must not be used any more.
+func (e *Engine) Replay(at work.Time, f Fact) (err error) {
+	// apply trusts its facts, as they come from Step; only here may they be wrong,
+	// and then any index may be out of range.
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("fact %s does not fit the state (%v): the journal is not in order", f.Kind(), r)
+		}
+	}()
+	e.now = max(e.now, at)
+	e.apply(f)
+	return nil
+}
+
+// Now is the time of the last Step.
+func (e *Engine) Now() work.Time { return e.now }
+
+// lease returns the lease and part of an owner, or nil.
+func (e *Engine) part(o work.Owner) (*Lease, *Part) {
+	l := e.leases[leaseKey{o.Task, o.Epoch}]
+	if l == nil || o.Member < 0 || o.Member >= len(l.Parts) {
+		return nil, nil
+	}
+	return l, l.Parts[o.Member]
+}
+
+func (l *Lease) owner(member int) work.Owner {
+	return work.Owner{Task: l.Task, Epoch: l.Epoch, Member: member}
+}

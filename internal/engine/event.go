@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// Event is something that happened outside: a call of a user, or a word from a
+// driver or a runner. Each is delivered at most once per Step and may repeat.
+type Event interface{ event() }
+
+type (
+	// Submit asks to accept a task. The reply is Output.Task.
+	Submit struct{ Spec work.Spec }
+	// Cancel asks to end a task. By is who asked.
+	Cancel struct {
+		Task work.TaskID
+		By   string
+	}
+	// Renew keeps the lease of an outside client for another TTL.
+	Renew struct {
+		Task  work.TaskID
+		Epoch uint32
+	}
+	// Release gives the lease of an outside client back.
+	Release struct {
+		Task  work.TaskID
+		Epoch uint32
+	}
+	// SetPools says which pools there are. A pool with tasks or hosts stays.
+	SetPools struct{ Pools []work.Pool }
+	// SetTenant makes or changes a tenant.
+	SetTenant struct{ Tenant work.Tenant }
+	// RemoveTenant removes a tenant without unfinished tasks.
+	RemoveTenant struct{ Name string }
+	// Inventory is everything a driver sees. Hosts of the driver that it no longer
+	// names are lost.
+	Inventory struct {
+		Driver string
+		Models []gpu.Model
+		Hosts  []gpu.HostInfo
+		Broken []BrokenGPU
+		Parts  []SeenPart
+	}
+	// CarveDone says that the slices of a part exist.
+	CarveDone struct {
+		Owner   work.Owner
+		Devices []string
+	}
+	// CarveFailed says that the driver could not make them.
+	CarveFailed struct {
+		Owner work.Owner
+		Err   string
+	}
+	// FreeDone says that nothing stands for an owner any more.
+	FreeDone struct{ Owner work.Owner }
+	// FreeFailed says that something may still stand; it is tried again later.
+	FreeFailed struct {
+		Owner work.Owner
+		Err   string
+	}
+	// StartDone says that a process runs.
+	StartDone struct{ Owner work.Owner }
+	// StartFailed says that a process was not started and never will be.
+	StartFailed struct {
+		Owner work.Owner
+		Err   string
+	}
+	// ProcessExited says that a process ended.
+	ProcessExited struct {
+		Owner work.Owner
+		Exit  work.Exit
+	}
+	// ProcessesSeen lists what a runner has, so that what nobody owns is ended.
+	ProcessesSeen struct{ Owners []work.Owner }
+	// Resume follows recovery: every command that may have been lost is given again.
+	Resume struct{}
+	// Tick only lets time pass.
+	Tick struct{}
+)
+
+// BrokenGPU names a GPU that must not be used, and why.
+type BrokenGPU struct{ ID, Why string }
+
+// SeenPart is a part that stands on a host.
+type SeenPart struct {
+	Host  string
+	Owner work.Owner
+}
+
+func (Submit) event()        {}
+func (Cancel) event()        {}
+func (Renew) event()         {}
+func (Release) event()       {}
+func (SetPools) event()      {}
+func (SetTenant) event()     {}
+func (RemoveTenant) event()  {}
+func (Inventory) event()     {}
+func (CarveDone) event()     {}
+func (CarveFailed) event()   {}
+func (FreeDone) event()      {}
+func (FreeFailed) event()    {}
+func (StartDone) event()     {}
+func (StartFailed) event()   {}
+func (ProcessExited) event() {}
+func (ProcessesSeen) event() {}
+func (Resume) event()        {}
+func (Tick) event()          {}
+
+// Command is something to be done outside. Every command is idempotent and may
+// be given again.
+type Command interface{ command() }
+
+type (
+	// CarveCmd asks a driver to make the slices of a part; answer CarveDone or CarveFailed.
+	CarveCmd struct {
+		Owner  work.Owner
+		Tenant string
+		Driver string
+		Host   string
+		Slices []work.Slice
+		GPUIDs []string // of the slices, in order
+	}
+	// FreeCmd asks a driver to free whatever stands for an owner; answer FreeDone or FreeFailed.
+	FreeCmd struct {
+		Owner  work.Owner
+		Driver string
+		Host   string
+	}
+	// StartCmd asks a runner to start a member; answer StartDone, then ProcessExited; or StartFailed.
+	StartCmd struct {
+		Owner   work.Owner
+		Spec    *work.Spec // read only
+		Host    string
+		Slices  []work.Slice
+		Devices []string
+	}
+	// WatchCmd asks to watch a member that was started before; answer ProcessExited.
+	WatchCmd struct{ Owner work.Owner }
+	// StopCmd asks a runner to end a member; the answer is ProcessExited.
+	StopCmd struct {
+		Owner work.Owner
+		Grace time.Duration
+	}
+	// ForgetCmd tells a runner that the end of a member is known for good. No answer.
+	ForgetCmd struct{ Owner work.Owner }
+)
+
+func (CarveCmd) command()  {}
+func (FreeCmd) command()   {}
+func (StartCmd) command()  {}
+func (WatchCmd) command()  {}
+func (StopCmd) command()   {}
+func (ForgetCmd) command() {}

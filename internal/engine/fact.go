@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// Fact is something that was decided. Facts are the only thing that changes the
+// engine's state, so that replaying them gives the same state.
+type Fact interface{ Kind() string }
+
+type (
+	// PoolSet states a pool as it is from now on.
+	PoolSet struct {
+		Pool work.Pool `json:"pool"`
+	}
+	// TenantSet states a tenant as it is from now on.
+	TenantSet struct {
+		Tenant work.Tenant `json:"tenant"`
+	}
+	// TenantRemoved states that a tenant is gone.
+	TenantRemoved struct {
+		Name string `json:"name"`
+	}
+	// ModelLearned states a GPU model as a driver reported it.
+	ModelLearned struct {
+		Model gpu.Model `json:"model"`
+	}
+	// HostJoined states a new host; it gets the next numbers for itself and its GPUs.
+	HostJoined struct {
+		Host gpu.HostInfo `json:"host"`
+		Pool string       `json:"pool"`
+	}
+	// HostChanged states whether a host can be used.
+	HostChanged struct {
+		Host   int         `json:"host"`
+		Up     bool        `json:"up"`
+		Reason work.Reason `json:"reason"`
+	}
+	// HostMoved states that a host belongs to another pool.
+	HostMoved struct {
+		Host int    `json:"host"`
+		Pool string `json:"pool"`
+	}
+	// GPUChanged states the health of a GPU.
+	GPUChanged struct {
+		GPU     int        `json:"gpu"`
+		Health  gpu.Health `json:"health"`
+		Strikes int        `json:"strikes,omitempty"` // failed carves in a row
+		Until   work.Time  `json:"until,omitempty"`
+		Why     string     `json:"why,omitempty"`
+	}
+	// Submitted states that a task was accepted.
+	Submitted struct {
+		Task work.TaskID `json:"task"`
+		Spec work.Spec   `json:"spec"`
+	}
+	// Placed states that a task holds parts, at a new epoch.
+	Placed struct {
+		Task  work.TaskID `json:"task"`
+		Epoch uint32      `json:"epoch"`
+		Parts []work.Part `json:"parts"`
+	}
+	// Carved states that the slices of a part exist.
+	Carved struct {
+		Owner   work.Owner `json:"owner"`
+		Devices []string   `json:"devices"`
+	}
+	// Started states that a member runs.
+	Started struct {
+		Owner work.Owner `json:"owner"`
+	}
+	// Exited states how a member ended.
+	Exited struct {
+		Owner work.Owner `json:"owner"`
+		Exit  work.Exit  `json:"exit"`
+	}
+	// Became states that a task took an arrow of the table of states.
+	Became struct {
+		Task   work.TaskID `json:"task"`
+		State  work.State  `json:"state"`
+		Reason work.Reason `json:"reason"`
+	}
+	// Closing states that a lease is being taken apart, and what becomes of the
+	// task when none of its members runs any more.
+	Closing struct {
+		Task   work.TaskID `json:"task"`
+		Epoch  uint32      `json:"epoch"`
+		Then   work.State  `json:"then"`
+		Reason work.Reason `json:"reason"`
+	}
+	// FreeRetry states that freeing a part failed and when it is tried again.
+	FreeRetry struct {
+		Owner work.Owner `json:"owner"`
+		Tries int        `json:"tries"`
+		Until work.Time  `json:"until"`
+		Why   string     `json:"why"`
+	}
+	// Freed states that nothing stands for an owner any more.
+	Freed struct {
+		Owner work.Owner `json:"owner"`
+	}
+	// Renewed states until when the lease of an outside client holds.
+	Renewed struct {
+		Task    work.TaskID `json:"task"`
+		Epoch   uint32      `json:"epoch"`
+		Expires work.Time   `json:"expires"`
+	}
+	// Forgotten states that ended tasks are no longer kept.
+	Forgotten struct {
+		Tasks []work.TaskID `json:"tasks"`
+	}
+)
+
+// Kind names the fact in the journal and in the event stream.
+func (PoolSet) Kind() string       { return "pool.set" }
+func (TenantSet) Kind() string     { return "tenant.set" }     // see PoolSet.Kind
+func (TenantRemoved) Kind() string { return "tenant.removed" } // see PoolSet.Kind
+func (ModelLearned) Kind() string  { return "model.learned" }  // see PoolSet.Kind
+func (HostJoined) Kind() string    { return "host.joined" }    // see PoolSet.Kind
+func (HostChanged) Kind() string   { return "host.changed" }   // see PoolSet.Kind
+func (HostMoved) Kind() string     { return "host.moved" }     // see PoolSet.Kind
+func (GPUChanged) Kind() string    { return "gpu.changed" }    // see PoolSet.Kind
+func (Submitted) Kind() string     { return "task.submitted" } // see PoolSet.Kind
+func (Placed) Kind() string        { return "task.placed" }    // see PoolSet.Kind
+func (Carved) Kind() string        { return "part.carved" }    // see PoolSet.Kind
+func (Started) Kind() string       { return "member.started" } // see PoolSet.Kind
+func (Exited) Kind() string        { return "member.exited" }  // see PoolSet.Kind
+func (Became) Kind() string        { return "task.state" }     // see PoolSet.Kind
+func (Closing) Kind() string       { return "lease.closing" }  // see PoolSet.Kind
+func (FreeRetry) Kind() string     { return "part.freeretry" } // see PoolSet.Kind
+func (Freed) Kind() string         { return "part.freed" }     // see PoolSet.Kind
+func (Renewed) Kind() string       { return "lease.renewed" }  // see PoolSet.Kind
+func (Forgotten) Kind() string     { return "task.forgotten" } // see PoolSet.Kind
+
+// record is a fact as it is stored.
+type record struct {
+	At   work.Time       `json:"at"`
+	Kind string          `json:"k"`
+	Fact json.RawMessage `json:"f"`
+}
+
+// Encode writes a fact for the journal.
+func Encode(at work.Time, f Fact) ([]byte, error) {
+	raw, err := json.Marshal(f)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", f.Kind(), err)
+	}
+	return json.Marshal(record{at, f.Kind(), raw})
+}
+
+// Decode reads what Encode wrote. An unknown kind or field is an error: the
+// journal was written by a newer gpupool, or is damaged.
+func Decode(b []byte) (work.Time, Fact, error) {
+	var r record
+	if err := json.Unmarshal(b, &r); err != nil {
+		return 0, nil, fmt.Errorf("fact is not readable: %w", err)
+	}
+	read, ok := decoders[r.Kind]
+	if !ok {
+		return 0, nil, fmt.Errorf("fact of kind %q is not known to this version of gpupool: use the version that wrote the journal, or a newer one", r.Kind)
+	}
+	f, err := read(r.Fact)
+	if err != nil {
+		return 0, nil, fmt.Errorf("fact %s is not readable: %w", r.Kind, err)
+	}
+	return r.At, f, nil
+}
+
+func decode[F Fact](raw json.RawMessage) (Fact, error) {
+	var f F
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	err := d.Decode(&f)
+	return f, err
+}
+
+var decoders = map[string]func(json.RawMessage) (Fact, error){
+	PoolSet{}.Kind():       decode[PoolSet],
+	TenantSet{}.Kind():     decode[TenantSet],
+	TenantRemoved{}.Kind(): decode[TenantRemoved],
+	ModelLearned{}.Kind():  decode[ModelLearned],
+	HostJoined{}.Kind():    decode[HostJoined],
+	HostChanged{}.Kind():   decode[HostChanged],
+	HostMoved{}.Kind():     decode[HostMoved],
+	GPUChanged{}.Kind():    decode[GPUChanged],
+	Submitted{}.Kind():     decode[Submitted],
+	Placed{}.Kind():        decode[Placed],
+	Carved{}.Kind():        decode[Carved],
+	Started{}.Kind():       decode[Started],
+	Exited{}.Kind():        decode[Exited],
+	Became{}.Kind():        decode[Became],
+	Closing{}.Kind():       decode[Closing],
+	FreeRetry{}.Kind():     decode[FreeRetry],
+	Freed{}.Kind():         decode[Freed],
+	Renewed{}.Kind():       decode[Renewed],
+	Forgotten{}.Kind():     decode[Forgotten],
+}

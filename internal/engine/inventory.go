@@ -1,0 +1,266 @@
+package engine
+
+import (
+	"path"
+	"reflect"
+	"strings"
+
+	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+func (e *Engine) setPools(pools []work.Pool) error {
+	seen := map[string]bool{}
+	for _, p := range pools {
+		switch {
+		case p.Name == "" || strings.ContainsAny(p.Name, " \t\n/"):
+			return work.Errorf(work.CodeInvalid, "pool name %q is not usable: expected one word without spaces or slashes", p.Name)
+		case seen[p.Name]:
+			return work.Errorf(work.CodeInvalid, "pool %s is named twice", p.Name)
+		case p.Mode != work.Static && p.Mode != work.Dynamic:
+			return work.Errorf(work.CodeInvalid, "pool %s: mode %q is not known: use static or dynamic", p.Name, p.Mode)
+		}
+		for _, pattern := range p.Hosts {
+			if _, err := path.Match(pattern, ""); err != nil {
+				return work.Errorf(work.CodeInvalid, "pool %s: host pattern %q is not understood: use * and ? and [a-z]", p.Name, pattern)
+			}
+		}
+		seen[p.Name] = true
+	}
+	for _, p := range pools {
+		if old := e.pools[p.Name]; old == nil || !reflect.DeepEqual(old.Pool, p) {
+			e.emit(PoolSet{p})
+		}
+	}
+	for _, h := range e.cluster.Hosts {
+		if name := e.poolFor(h.Info.Name); name != h.Pool {
+			e.emit(HostMoved{h.Number, name})
+		}
+	}
+	return nil
+}
+
+// poolFor is the first pool that names the host by a pattern, else the first
+// that has no patterns.
+func (e *Engine) poolFor(host string) string {
+	rest := ""
+	for _, name := range e.order {
+		p := e.pools[name]
+		if len(p.Hosts) == 0 && rest == "" {
+			rest = name
+		}
+		for _, pattern := range p.Hosts {
+			if ok, err := path.Match(pattern, host); ok && err == nil {
+				return name
+			}
+		}
+	}
+	return rest
+}
+
+// inventory compares what a driver sees with what is known. A host that cannot
+// be taken in spoils nothing for the others; the first such fault is returned.
+func (e *Engine) inventory(ev Inventory) error {
+	var first error
+	for _, m := range ev.Models {
+		if err := e.learn(m); err != nil && first == nil {
+			first = err
+		}
+	}
+	seen := map[string]bool{}
+	for _, info := range ev.Hosts {
+		info.Driver = ev.Driver
+		seen[info.Name] = true
+		if err := e.seeHost(info); err != nil && first == nil {
+			first = work.Errorf(work.CodeInvalid, "driver %s: %s", ev.Driver, err.Error())
+		}
+	}
+	for _, h := range e.cluster.Hosts {
+		if h.Info.Driver == ev.Driver && !seen[h.Info.Name] && h.Up {
+			e.loseHost(h.Number, work.Reasonf(work.HostLost, "driver %s no longer sees host %s", ev.Driver, h.Info.Name))
+		}
+	}
+	e.seeHealth(ev, seen)
+	for _, p := range ev.Parts { // what stands for nobody is freed
+		if l, part := e.part(p.Owner); l == nil || part.Phase == PhaseFreed {
+			e.command(FreeCmd{p.Owner, ev.Driver, p.Host})
+		}
+	}
+	return first
+}
+
+func (e *Engine) learn(m gpu.Model) error {
+	if _, known := e.cluster.Model(m.Key); known != nil && reflect.DeepEqual(known.Model, m) {
+		return nil
+	}
+	if err := m.Validate(); err != nil {
+		return work.Errorf(work.CodeInvalid, "a driver reports a GPU model that is not usable: %s", err.Error())
+	}
+	for _, g := range e.cluster.GPUs {
+		if g.Model == m.Key && len(g.Held) > 0 {
+			return work.Errorf(work.CodeConflict, "a driver reports another geometry for %s while tasks run on it: drain its hosts, then restart", m.Key)
+		}
+	}
+	e.emit(ModelLearned{m})
+	return nil
+}
+
+func (e *Engine) seeHost(info gpu.HostInfo) error {
+	h := e.cluster.HostByName(info.Name)
+	if h == nil {
+		if err := e.cluster.CheckHost(info); err != nil {
+			return err
+		}
+		pool := e.poolFor(info.Name)
+		if pool == "" {
+			return work.Errorf(work.CodeInvalid, "host %s belongs to no pool: add its name to one, or a pool without patterns", info.Name)
+		}
+		e.emit(HostJoined{info, pool})
+		h = e.cluster.HostByName(info.Name)
+	} else if err := sameHost(h.Info, info); err != nil {
+		if h.Up {
+			e.loseHost(h.Number, work.Reasonf(work.HostLost, "%s", err.Error()))
+		}
+		return err
+	}
+	if !h.Up {
+		e.emit(HostChanged{h.Number, true, work.Reasonf("host_up", "driver %s sees it", info.Driver)})
+		e.resumeHost(h.Number)
+	}
+	return nil
+}
+
+// sameHost refuses a host that came back as another machine.
+func sameHost(was, is gpu.HostInfo) error {
+	if was.Driver != is.Driver {
+		return work.Errorf(work.CodeConflict, "host %s is reported by driver %s and by %s: give one of them another name", was.Name, was.Driver, is.Driver)
+	}
+	if was.CPUMilli != is.CPUMilli || was.MemMiB != is.MemMiB || !reflect.DeepEqual(was.GPUs, is.GPUs) {
+		return work.Errorf(work.CodeConflict, "host %s came back with other CPUs, memory or GPUs than it had: give it another name", was.Name)
+	}
+	return nil
+}
+
+func (e *Engine) seeHealth(ev Inventory, hosts map[string]bool) {
+	broken := map[string]string{}
+	for _, b := range ev.Broken {
+		broken[b.ID] = b.Why
+	}
+	for _, info := range ev.Hosts {
+		for _, gi := range info.GPUs {
+			g := e.cluster.GPUByID(gi.ID)
+			why, isBroken := broken[gi.ID]
+			switch {
+			case g == nil || !hosts[info.Name]:
+			case isBroken && (g.Health != gpu.HealthBroken || g.Why != why):
+				e.emit(GPUChanged{GPU: g.Number, Health: gpu.HealthBroken, Why: why})
+				e.loseGPU(g.Number, why)
+			case !isBroken && g.Health == gpu.HealthBroken:
+				e.emit(GPUChanged{GPU: g.Number, Health: gpu.HealthOK})
+			}
+		}
+	}
+}
+
+// loseGPU sends the tasks on a broken GPU back to the queue.
+func (e *Engine) loseGPU(n int, why string) {
+	var hit []*Lease
+	for _, h := range e.cluster.GPUs[n].Held {
+		if l := e.leases[leaseKey{h.Owner.Task, h.Owner.Epoch}]; l != nil && !l.Closing {
+			hit = append(hit, l)
+		}
+	}
+	for _, l := range hit {
+		e.lose(l, work.Reasonf(work.HostLost, "GPU %d broke: %s", n, why))
+	}
+}
+
+func (e *Engine) loseHost(n int, why work.Reason) {
+	e.emit(HostChanged{n, false, why})
+	for _, l := range e.leasesOn(n) {
+		if l.Closing {
+			e.settleLease(l)
+		} else {
+			e.lose(l, why)
+		}
+	}
+}
+
+// lose ends a lease whose hardware is gone: a task waits again in its old place,
+// an outside client is told by its lease having ended.
+func (e *Engine) lose(l *Lease, why work.Reason) {
+	if e.tasks[l.Task].Spec.External() {
+		e.close(l, work.Failed, why)
+		return
+	}
+	e.close(l, work.Queued, why)
+}
+
+// leasesOn lists the leases with a part on a host, by task and epoch.
+func (e *Engine) leasesOn(host int) []*Lease {
+	var out []*Lease
+	for _, l := range e.sortedLeases() {
+		for _, p := range l.Parts {
+			if p.Host == host {
+				out = append(out, l)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// resume gives every command again whose answer is still awaited.
+func (e *Engine) resume() {
+	for _, l := range e.sortedLeases() {
+		for i := range l.Parts {
+			e.resumePart(l, i)
+		}
+	}
+	e.wakeAll()
+}
+
+func (e *Engine) resumeHost(host int) {
+	for _, l := range e.leasesOn(host) {
+		for i, p := range l.Parts {
+			if p.Host == host {
+				e.resumePart(l, i)
+			}
+		}
+	}
+}
+
+func (e *Engine) resumePart(l *Lease, i int) {
+	p, o := l.Parts[i], l.owner(i)
+	switch p.Phase {
+	case PhaseCarving:
+		e.command(e.carveCmd(l, i))
+	case PhaseStarting:
+		e.command(e.startCmd(l, i))
+	case PhaseRunning:
+		e.command(WatchCmd{o})
+	case PhaseStopping:
+		e.command(StopCmd{o, e.grace(e.tasks[l.Task])})
+		e.command(WatchCmd{o})
+	case PhaseFreeing:
+		if p.Retry <= e.now { // else its timer does
+			e.command(e.freeCmd(o, p))
+		}
+	case PhaseReady, PhaseEnded, PhaseFreed:
+	}
+}
+
+// processesSeen ends processes that belong to no lease: their start outlived the
+// server that asked for it.
+func (e *Engine) processesSeen(owners []work.Owner) {
+	for _, o := range owners {
+		l, p := e.part(o)
+		switch {
+		case l == nil:
+			e.command(StopCmd{o, 0})
+			e.command(WatchCmd{o})
+		case !p.Phase.live():
+			e.command(ForgetCmd{o})
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpupool/gpupool/internal/placement"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// The methods in this file read. What they return by pointer belongs to the
+// engine: callers copy what they keep and change nothing.
+
+// Task returns a task, or nil.
+func (e *Engine) Task(id work.TaskID) *Task { return e.tasks[id] }
+
+// Lease is the lease that a task holds now, or nil.
+func (t *Task) Lease() *Lease { return t.lease }
+
+// Tasks lists all kept tasks by number.
+func (e *Engine) Tasks() []*Task { return e.sortedTasks() }
+
+// TaskCount is the number of kept tasks; LastTask the highest number given.
+func (e *Engine) TaskCount() int { return len(e.tasks) }
+
+// LastTask is the highest task number given so far.
+func (e *Engine) LastTask() work.TaskID { return e.lastID }
+
+// Leases lists all leases that still hold something, by task and epoch.
+func (e *Engine) Leases() []*Lease { return e.sortedLeases() }
+
+// Hosts lists all hosts by number.
+func (e *Engine) Hosts() []*placement.Host { return e.cluster.Hosts }
+
+// GPUs lists all GPUs by number.
+func (e *Engine) GPUs() []*placement.GPU { return e.cluster.GPUs }
+
+// Cluster gives read access to placement.
+func (e *Engine) Cluster() *placement.Cluster { return e.cluster }
+
+// Tenants lists all tenants by name.
+func (e *Engine) Tenants() []work.Tenant {
+	out := make([]work.Tenant, 0, len(e.tenants))
+	for _, t := range e.tenants { // order: sorted below
+		out = append(out, *t)
+	}
+	slices.SortFunc(out, func(a, b work.Tenant) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Tenant returns a tenant by name.
+func (e *Engine) Tenant(name string) (work.Tenant, bool) {
+	t := e.tenants[name]
+	if t == nil {
+		return work.Tenant{}, false
+	}
+	return *t, true
+}
+
+// HeldMilli is what a tenant holds, in thousandths of GPUs.
+func (e *Engine) HeldMilli(tenant string) int { return e.held[tenant] }
+
+// PoolView is a pool and what waits in it.
+type PoolView struct {
+	work.Pool
+	Waiting int
+}
+
+// Pools lists all pools in their order.
+func (e *Engine) Pools() []PoolView {
+	var out []PoolView
+	for _, name := range e.order {
+		out = append(out, PoolView{e.pools[name].Pool, e.pools[name].queue.Len()})
+	}
+	return out
+}
+
+// Explanation says why a task is where it is.
+type Explanation struct {
+	Task   *Task
+	Reason work.Reason
+	Ahead  int // tasks before it in the line of its pool; only while queued
+}
+
+// Explain says why a task waits, or where it sits, or how it ended.
+func (e *Engine) Explain(id work.TaskID) (Explanation, error) {
+	t := e.tasks[id]
+	if t == nil {
+		return Explanation{}, work.Errorf(work.CodeNotFound, "task %d is not known; ended tasks are forgotten after a while", id)
+	}
+	x := Explanation{Task: t, Reason: t.Reason}
+	switch {
+	case t.State == work.Queued:
+		x.Reason = e.whyWaiting(t)
+		x.Ahead = e.pools[t.Spec.Pool].queue.Ahead(id, t.Spec.Priority)
+		if t.Reason.Code != "" { // it was placed before
+			x.Reason.Msg += "; before that: " + t.Reason.Msg
+		}
+	case t.lease != nil && t.lease.Closing:
+		x.Reason = t.lease.Reason
+		x.Reason.Msg += "; its members are being ended, then it is " + string(t.lease.Then)
+	}
+	return x, nil
+}

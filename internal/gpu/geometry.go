@@ -1,0 +1,151 @@
+package gpu
+
+import "math/bits"
+
+// Geometry answers, by table, what can still be placed on a GPU of one model
+// whose taken units are given as a Mask.
+type Geometry struct {
+	Model  Model
+	starts [][]Mask // [profile][state] -> bit s set when start s is legal and free
+	best   [][]int8 // [profile][state] -> the start that leaves most room, -1 if none
+	states [][]Mask // [profile] -> non-empty states with room for it, fullest first
+}
+
+// NewGeometry computes the tables of a model. The model must be valid.
+func NewGeometry(m Model) *Geometry {
+	g := &Geometry{Model: m}
+	if !m.HasMIG() {
+		return g
+	}
+	n := 1 << m.Units
+	for _, p := range m.Profiles {
+		row := make([]Mask, n)
+		for state := range n {
+			for _, s := range p.Starts {
+				if Mask(state)&p.Mask(s) == 0 {
+					row[state] |= 1 << s
+				}
+			}
+		}
+		g.starts = append(g.starts, row)
+	}
+	for i, p := range m.Profiles {
+		best := make([]int8, n)
+		var room []Mask
+		for state := range n {
+			best[state] = g.bestStart(p, i, Mask(state))
+			if state != 0 && best[state] >= 0 {
+				room = append(room, Mask(state))
+			}
+		}
+		g.best = append(g.best, best)
+		g.states = append(g.states, fullestFirst(room))
+	}
+	return g
+}
+
+// bestStart picks, among the legal free starts, the one after which most
+// placements of plain profiles remain possible; ties go to the highest start,
+// which keeps the low units free for the profiles that may only start there.
+func (g *Geometry) bestStart(p Profile, i int, state Mask) int8 {
+	best, bestRoom := int8(-1), -1
+	for _, s := range p.Starts {
+		if g.starts[i][state]&(1<<s) == 0 {
+			continue
+		}
+		if room := g.Room(state | p.Mask(s)); room >= bestRoom {
+			best, bestRoom = int8(s), room
+		}
+	}
+	return best
+}
+
+// fullestFirst orders states by taken units, most first, then by value.
+func fullestFirst(states []Mask) []Mask {
+	var byCount [17][]Mask
+	for _, s := range states {
+		c := bits.OnesCount16(uint16(s))
+		byCount[c] = append(byCount[c], s)
+	}
+	out := make([]Mask, 0, len(states))
+	for c := 16; c >= 0; c-- {
+		out = append(out, byCount[c]...)
+	}
+	return out
+}
+
+// Starts returns the legal free starts of profile i in a state, as bits.
+func (g *Geometry) Starts(i int, state Mask) Mask {
+	return g.starts[i][state]
+}
+
+// Best returns the start that leaves most room for others, or -1 when the
+// profile does not fit.
+func (g *Geometry) Best(i int, state Mask) int { return int(g.best[i][state]) }
+
+// StatesFor returns the non-empty states that have room for profile i, fullest
+// first. The caller must not change it.
+func (g *Geometry) StatesFor(i int) []Mask { return g.states[i] }
+
+// Room counts the placements of plain profiles still possible in a state, each
+// weighted by its units. It is a measure to compare states with, nothing more.
+func (g *Geometry) Room(state Mask) int {
+	n := 0
+	for i, p := range g.Model.Profiles {
+		if p.Attr == "" {
+			n += p.Units * bits.OnesCount16(uint16(g.starts[i][state]))
+		}
+	}
+	return n
+}
+
+// Index returns the number of a profile by name, or -1.
+func (g *Geometry) Index(profile string) int {
+	for i, p := range g.Model.Profiles {
+		if p.Name == profile {
+			return i
+		}
+	}
+	return -1
+}
+
+// Placed is a profile at a position, for Legal.
+type Placed struct {
+	Profile string
+	Start   int
+}
+
+// Legal says whether the placements may stand on one GPU together: each start
+// legal, no overlap, no more compute slices than the board has, no profile more
+// often than its maximum. It returns "" or what is wrong.
+func (g *Geometry) Legal(ps []Placed) string {
+	var taken Mask
+	compute := 0
+	count := make([]int, len(g.Model.Profiles))
+	for _, pl := range ps {
+		i := g.Index(pl.Profile)
+		if i < 0 {
+			return "no profile " + pl.Profile + " on " + g.Model.Key
+		}
+		p := g.Model.Profiles[i]
+		legal := false
+		for _, s := range p.Starts {
+			legal = legal || s == pl.Start
+		}
+		switch {
+		case !legal:
+			return p.Name + " may not start there"
+		case taken&p.Mask(pl.Start) != 0:
+			return p.Name + " overlaps another slice"
+		}
+		taken |= p.Mask(pl.Start)
+		compute += p.Compute
+		if count[i]++; count[i] > p.Max {
+			return "too many of " + p.Name
+		}
+	}
+	if compute > g.Model.Slices {
+		return "more compute slices than the board has"
+	}
+	return ""
+}

@@ -1,0 +1,223 @@
+package placement
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// Possible reports whether the hosts of a pool could hold the request if they
+// were empty: all known hosts, or only those usable now.
+func (c *Cluster) Possible(pool string, r work.Request, onlyUsable bool) bool {
+	p := c.pools[pool]
+	if p == nil {
+		return false
+	}
+	members := 0
+	for _, s := range p.shapes {
+		hosts := s.all
+		if onlyUsable {
+			hosts = s.up
+		}
+		if hosts > 0 {
+			if members += hosts * c.perHost(s, pool, r); members >= r.Count() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// perHost is how many members an empty host of a shape holds.
+func (c *Cluster) perHost(s *shape, pool string, r work.Request) int {
+	n := 0
+	if r.HostOnly() {
+		n = r.Count()
+	}
+	for _, m := range c.Candidates(pool, r) {
+		for i, sm := range s.models {
+			if sm == m {
+				n += c.perBay(m, s.counts[i], r)
+			}
+		}
+	}
+	if r.CPUMilli > 0 {
+		n = min(n, int(s.cpu/r.CPUMilli))
+	}
+	if r.MemMiB > 0 {
+		n = min(n, int(s.mem/r.MemMiB))
+	}
+	return n
+}
+
+func (c *Cluster) perBay(model, gpus int, r work.Request) int {
+	if r.GPUs > 0 {
+		return gpus / r.GPUs
+	}
+	most := 0
+	for _, f := range r.FitPart(c.models[model].Model) {
+		n := min(1000/max(f.Milli, 1), c.Sharers)
+		if f.Profile >= 0 {
+			n = c.models[model].Model.Profiles[f.Profile].Max
+		}
+		most = max(most, n)
+	}
+	return gpus * most
+}
+
+// HasHosts reports whether the pool has any host, usable or not.
+func (c *Cluster) HasHosts(pool string) bool {
+	p := c.pools[pool]
+	if p == nil {
+		return false
+	}
+	for _, s := range p.shapes {
+		if s.all > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Why says why a request has no place now, with the arithmetic. It walks the
+// buckets of the pool and is meant for people, not for the path of a decision.
+func (c *Cluster) Why(pool string, r work.Request) work.Reason {
+	if !c.HasHosts(pool) {
+		return work.Reasonf(work.WaitCapacity, "pool %s has no hosts yet", pool)
+	}
+	models := c.Candidates(pool, r)
+	if len(models) == 0 && !r.HostOnly() {
+		return work.Reasonf(work.WaitCapacity, "needs %s; pool %s has %s", r, pool, c.modelList(pool))
+	}
+	if !c.Possible(pool, r, true) {
+		return work.Reasonf(work.WaitCapacity, "needs %s%s; the usable hosts of pool %s could not hold that even when empty: they have %s",
+			r, hostNeed(r), pool, c.shapeList(pool, true))
+	}
+	noHost := r
+	noHost.CPUMilli, noHost.MemMiB = 0, 0
+	if (r.CPUMilli > 0 || r.MemMiB > 0) && c.Find(Query{Pool: pool, Request: noHost}) != nil {
+		return work.Reasonf(work.WaitHost, "needs %s%s in one host; GPUs are free, but no host with them has that much CPU and memory left", r, hostNeed(r))
+	}
+	return work.Reasonf(work.WaitGPUs, "needs %s; %s", r, c.freeList(pool, models, r))
+}
+
+func hostNeed(r work.Request) string {
+	var need []string
+	if r.CPUMilli > 0 {
+		need = append(need, fmt.Sprintf("%g CPUs", float64(r.CPUMilli)/1000))
+	}
+	if r.MemMiB > 0 {
+		need = append(need, work.FormatMiB(r.MemMiB)+" of memory")
+	}
+	if len(need) == 0 {
+		return ""
+	}
+	return " with " + strings.Join(need, " and ")
+}
+
+// freeList says what is free, per model.
+func (c *Cluster) freeList(pool string, models []int, r work.Request) string {
+	p := c.pools[pool]
+	var out []string
+	for _, m := range models {
+		s := p.shelves[m]
+		if r.GPUs > 0 {
+			most := 0
+			for k := range s.hosts {
+				if s.hosts[k].len() > 0 {
+					most = k
+				}
+			}
+			out = append(out, fmt.Sprintf("%s: %d of %d GPUs free, at most %d in one host", s.geo.Model.Key, s.free, s.usable, most))
+			continue
+		}
+		fit := r.FitPart(s.geo.Model)[0]
+		if fit.Profile >= 0 {
+			out = append(out, fmt.Sprintf("%s: takes %s, and none of %d GPUs (%d free, %d cut) has room for it",
+				s.geo.Model.Key, s.geo.Model.Profiles[fit.Profile].Name, s.usable, s.free, s.part))
+		} else {
+			out = append(out, fmt.Sprintf("%s: takes %d%% and %s, and none of %d GPUs (%d free) has room for it beside the tenant's own tasks",
+				s.geo.Model.Key, fit.Milli/10, work.FormatMiB(fit.Share.MemMiB), s.usable, s.free))
+		}
+	}
+	if len(out) == 0 {
+		return "no host has enough CPU and memory left"
+	}
+	return strings.Join(out, "; ")
+}
+
+func (c *Cluster) modelList(pool string) string {
+	var out []string
+	for _, s := range c.pools[pool].shelves {
+		if s != nil {
+			out = append(out, s.geo.Model.Key)
+		}
+	}
+	if len(out) == 0 {
+		return "no GPUs"
+	}
+	return "only " + strings.Join(out, ", ")
+}
+
+// shapeList describes the hosts of a pool, alike ones together.
+func (c *Cluster) shapeList(pool string, onlyUsable bool) string {
+	var out []string
+	for _, s := range c.pools[pool].shapes {
+		n := s.all
+		if onlyUsable {
+			n = s.up
+		}
+		if n == 0 {
+			continue
+		}
+		var gpus []string
+		for i, m := range s.models {
+			gpus = append(gpus, fmt.Sprintf("%d × %s", s.counts[i], c.models[m].Model.Key))
+		}
+		if len(gpus) == 0 {
+			gpus = []string{"no GPU"}
+		}
+		out = append(out, fmt.Sprintf("%d host(s) of %s, %g CPUs, %s", n, strings.Join(gpus, " + "), float64(s.cpu)/1000, work.FormatMiB(s.mem)))
+	}
+	if len(out) == 0 {
+		return "none"
+	}
+	return strings.Join(out, "; ")
+}
+
+// Impossible is the refusal of a request that no known host could ever hold.
+func (c *Cluster) Impossible(pool string, r work.Request) error {
+	next := "ask for less, or for another pool"
+	if r.GPUs > 0 && r.Count() == 1 {
+		next = "ask for fewer GPUs in one host, or spread them over hosts with --members"
+	}
+	return work.Errorf(work.CodeImpossible, "no way to ever run %s%s in pool %s, which has %s: %s",
+		r, hostNeed(r), pool, c.shapeList(pool, false), next)
+}
+
+// PoolModels is the number of GPU models in a pool.
+func (c *Cluster) PoolModels(pool string) int {
+	n := 0
+	if p := c.pools[pool]; p != nil {
+		for _, s := range p.shelves {
+			if s != nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// FreeGPUs is the number of free and usable GPUs of a pool.
+func (c *Cluster) FreeGPUs(pool string) int {
+	n := 0
+	if p := c.pools[pool]; p != nil {
+		for _, s := range p.shelves {
+			if s != nil {
+				n += s.free
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,260 @@
+// Package work holds the demand words of gpupool: tenants, tasks, requests,
+// their states and the reasons that explain them.
+//
+// It is data and small pure functions. Nothing here grows with the cluster.
+package work
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gpupool/gpupool/internal/gpu"
+)
+
+// Time is an instant in nanoseconds since the Unix epoch. The core gets it with
+// every event and never asks a clock.
+type Time int64
+
+// TimeOf converts from the standard library's time.
+func TimeOf(t time.Time) Time { return Time(t.UnixNano()) }
+
+// Add returns t later by d.
+func (t Time) Add(d time.Duration) Time { return t + Time(d) }
+
+// Sub returns the time from u to t.
+func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
+
+// Std converts to the standard library's time, in UTC; the zero Time is the zero time.
+func (t Time) Std() time.Time {
+	if t == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, int64(t)).UTC()
+}
+
+// TaskID numbers tasks in the order in which they were accepted, from 1.
+type TaskID uint64
+
+// Priority orders tasks. Within one priority the first come is the first served.
+type Priority int8
+
+// The three priorities, most urgent first.
+const (
+	High Priority = iota
+	Normal
+	Low
+	Priorities = 3
+)
+
+var priorityNames = [Priorities]string{"high", "normal", "low"}
+
+func (p Priority) String() string {
+	if p < 0 || int(p) >= Priorities {
+		return fmt.Sprintf("priority(%d)", int8(p))
+	}
+	return priorityNames[p]
+}
+
+// MarshalText writes the priority's name.
+func (p Priority) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads a priority's name; "" is normal.
+func (p *Priority) UnmarshalText(b []byte) error {
+	got, err := ParsePriority(string(b))
+	if err == nil {
+		*p = got
+	}
+	return err
+}
+
+// ParsePriority reads high, normal or low; "" is normal.
+func ParsePriority(s string) (Priority, error) {
+	for i, n := range priorityNames {
+		if s == n {
+			return Priority(i), nil
+		}
+	}
+	if s == "" {
+		return Normal, nil
+	}
+	return Normal, Errorf(CodeInvalid, "priority %q is not known: use high, normal or low", s)
+}
+
+// Class says what kind of work a task is.
+type Class string
+
+// The classes of work.
+const (
+	Training    Class = "training"
+	Inference   Class = "inference"
+	Interactive Class = "interactive"
+)
+
+// Spec is what a tenant submits.
+type Spec struct {
+	Name     string        `json:"name,omitempty"`
+	Tenant   string        `json:"tenant"`
+	Pool     string        `json:"pool"`
+	Priority Priority      `json:"priority"`
+	Class    Class         `json:"class,omitempty"`
+	Request  Request       `json:"request"`
+	Command  []string      `json:"command,omitempty"` // empty for a lease of an outside client
+	Dir      string        `json:"dir,omitempty"`     // working directory; "" = the server chooses
+	Env      []string      `json:"env,omitempty"`     // KEY=VALUE
+	Grace    time.Duration `json:"grace,omitempty"`   // between SIGTERM and SIGKILL
+	TTL      time.Duration `json:"ttl,omitempty"`     // longest wait in the queue; 0 = the pool's default, negative = none
+	LeaseTTL time.Duration `json:"lease_ttl,omitempty"`
+	Key      string        `json:"key,omitempty"` // idempotency key, unique per tenant
+}
+
+// External reports whether the task is only a lease: an outside client uses the
+// slices and renews its right to them.
+func (s Spec) External() bool { return s.LeaseTTL > 0 }
+
+// Validate checks a spec as far as that is possible without knowing the pool.
+func (s Spec) Validate() error {
+	switch {
+	case s.Tenant == "":
+		return Errorf(CodeInvalid, "a task needs a tenant")
+	case s.External() && len(s.Command) > 0:
+		return Errorf(CodeInvalid, "a lease has no command: submit a task to run %q", s.Command[0])
+	case !s.External() && len(s.Command) == 0:
+		return Errorf(CodeInvalid, "a task needs a command, for example: gpupool submit --gpus 1 -- python train.py")
+	case len(s.Command) > 0 && s.Command[0] == "":
+		return Errorf(CodeInvalid, "the command's first word is empty: give the program to run")
+	case s.Priority < 0 || s.Priority >= Priorities:
+		return Errorf(CodeInvalid, "priority %d is not known: use high, normal or low", s.Priority)
+	case s.Grace < 0:
+		return Errorf(CodeInvalid, "grace %s is negative: give 0 or more", s.Grace)
+	}
+	switch s.Class {
+	case "", Training, Inference, Interactive:
+	default:
+		return Errorf(CodeInvalid, "class %q is not known: use training, inference or interactive", s.Class)
+	}
+	for _, kv := range s.Env {
+		if err := validEnv(kv); err != nil {
+			return err
+		}
+	}
+	return s.Request.Validate()
+}
+
+func validEnv(kv string) error {
+	for i, c := range kv {
+		switch {
+		case c == 0:
+			return Errorf(CodeInvalid, "environment entry %q holds a zero byte", kv)
+		case c == '=' && i > 0:
+			return nil
+		case c == '=':
+			return Errorf(CodeInvalid, "environment entry %q has no name: use KEY=VALUE", kv)
+		}
+	}
+	return Errorf(CodeInvalid, "environment entry %q has no '=': use KEY=VALUE", kv)
+}
+
+// Tenant is who pays: a limit, a weight and the hashes of its tokens.
+type Tenant struct {
+	Name      string   `json:"name"`
+	LimitGPUs float64  `json:"limit_gpus,omitempty"` // GPUs held at once at most; 0 = no limit
+	Weight    float64  `json:"weight,omitempty"`     // share in fair sharing; 0 = 1
+	Tokens    []string `json:"tokens,omitempty"`     // hashes, never the tokens themselves
+}
+
+// PoolMode says how far the pool may go with a GPU.
+type PoolMode string
+
+// The modes of a pool.
+const (
+	Static  PoolMode = "static"  // whole GPUs, exclusive, rounded up, for the task's whole life
+	Dynamic PoolMode = "dynamic" // slices and shares
+)
+
+// Pool is a named group of hosts with one policy.
+type Pool struct {
+	Name  string        `json:"name"`
+	Hosts []string      `json:"hosts,omitempty"` // name patterns with *; empty = every host that no earlier pool took
+	Mode  PoolMode      `json:"mode"`
+	TTL   time.Duration `json:"ttl,omitempty"` // of tasks that name none; 0 = none
+}
+
+// Owner is who holds a slice or runs a process: one member of a task at one
+// epoch of its lease. An epoch is never used again, so a late word about an old
+// one is known as such.
+type Owner struct {
+	Task   TaskID `json:"task"`
+	Epoch  uint32 `json:"epoch"`
+	Member int    `json:"member"`
+}
+
+func (o Owner) String() string { return fmt.Sprintf("%d.%d.%d", o.Task, o.Epoch, o.Member) }
+
+// Share of one GPU that a task was given under ModeShared.
+type Share struct {
+	Milli  int   `json:"milli"`      // thousandths of the GPU's compute
+	MemMiB int64 `json:"memory_mib"` // cap on GPU memory
+}
+
+// Slice is what a task holds of one GPU: all of it, a MIG placement, or a share.
+type Slice struct {
+	GPU     int      `json:"gpu"`               // number of the GPU in this installation
+	Mode    gpu.Mode `json:"mode"`              // whole, mig or shared
+	Profile string   `json:"profile,omitempty"` // mig
+	Start   int      `json:"start,omitempty"`   // mig: first memory unit
+	Share   *Share   `json:"share,omitempty"`   // shared
+	Milli   int      `json:"milli"`             // thousandths of the GPU that are taken by it
+}
+
+func (s Slice) String() string {
+	switch s.Mode {
+	case gpu.ModeMIG:
+		return fmt.Sprintf("%s at %d of GPU %d", s.Profile, s.Start, s.GPU)
+	case gpu.ModeShared:
+		return fmt.Sprintf("%d%% and %s of GPU %d", s.Share.Milli/10, FormatMiB(s.Share.MemMiB), s.GPU)
+	}
+	return fmt.Sprintf("GPU %d", s.GPU)
+}
+
+// Part is what one member of a task holds: slices of one host, CPU and memory.
+type Part struct {
+	Host     int     `json:"host"` // number of the host in this installation
+	Slices   []Slice `json:"slices,omitempty"`
+	CPUMilli int64   `json:"cpu_milli,omitempty"`
+	MemMiB   int64   `json:"memory_mib,omitempty"`
+}
+
+// Milli is the part of GPUs held, in thousandths.
+func (p Part) Milli() int {
+	n := 0
+	for _, s := range p.Slices {
+		n += s.Milli
+	}
+	return n
+}
+
+// Exit is how a member ended.
+type Exit struct {
+	Code   int    `json:"code"`
+	Signal string `json:"signal,omitempty"` // "SIGKILL"; Code is then 128 + its number
+	OOM    bool   `json:"oom,omitempty"`    // killed for its memory limit
+	Lost   string `json:"lost,omitempty"`   // why the true end is not known
+}
+
+// OK reports whether the member ended well.
+func (e Exit) OK() bool { return e.Code == 0 && e.Signal == "" && e.Lost == "" }
+
+// Reason puts an exit into words.
+func (e Exit) Reason() Reason {
+	switch {
+	case e.Lost != "":
+		return Reasonf(ExitLost, "ended, but how is not known: %s", e.Lost)
+	case e.OOM:
+		return Reasonf(ExitSignal, "killed because it used more memory than it asked for")
+	case e.Signal != "":
+		return Reasonf(ExitSignal, "ended by %s", e.Signal)
+	case e.Code != 0:
+		return Reasonf(ExitCode, "exited with code %d", e.Code)
+	}
+	return Reasonf(ExitZero, "exited with code 0")
+}
