@@ -200,3 +200,30 @@ var decoders = map[string]func(json.RawMessage) (Fact, error){
 	Renewed{}.Kind():       decode[Renewed],
 	Forgotten{}.Kind():     decode[Forgotten],
 }
+
+// TaskOf is the task that a fact is about, or 0.
+func TaskOf(f Fact) work.TaskID {
+	switch f := f.(type) {
+	case Submitted:
+		return f.Task
+	case Placed:
+		return f.Task
+	case Carved:
+		return f.Owner.Task
+	case Started:
+		return f.Owner.Task
+	case Exited:
+		return f.Owner.Task
+	case Became:
+		return f.Task
+	case Closing:
+		return f.Task
+	case FreeRetry:
+		return f.Owner.Task
+	case Freed:
+		return f.Owner.Task
+	case Renewed:
+		return f.Task
+	}
+	return 0
+}

@@ -1,0 +1,192 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/gpupool/gpupool/internal/driver"
+	"github.com/gpupool/gpupool/internal/engine"
+	"github.com/gpupool/gpupool/internal/runner"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// dispatcher carries out commands. Commands for one owner run one after another
+// in the order they were given; different owners do not wait for each other.
+// Watching is apart: it lasts as long as the member runs.
+type dispatcher struct {
+	host *Host
+	ctx  context.Context
+	wg   sync.WaitGroup
+
+	mu       sync.Mutex
+	lanes    map[work.Owner][]engine.Command // commands that wait behind a running one
+	watching map[work.Owner]bool
+}
+
+func newDispatcher(h *Host) *dispatcher {
+	return &dispatcher{host: h, ctx: context.Background(), lanes: map[work.Owner][]engine.Command{}, watching: map[work.Owner]bool{}}
+}
+
+func (d *dispatcher) wait() { d.wg.Wait() }
+
+// do starts a command and returns at once.
+func (d *dispatcher) do(c engine.Command) {
+	o := owner(c)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if waiting, busy := d.lanes[o]; busy {
+		d.lanes[o] = append(waiting, c)
+		return
+	}
+	d.lanes[o] = nil
+	d.wg.Go(func() { d.lane(o, c) })
+}
+
+func (d *dispatcher) lane(o work.Owner, c engine.Command) {
+	for {
+		if ev := d.run(c); ev != nil {
+			d.host.post(d.ctx, ev)
+		}
+		d.mu.Lock()
+		waiting := d.lanes[o]
+		if len(waiting) == 0 {
+			delete(d.lanes, o)
+			d.mu.Unlock()
+			return
+		}
+		c, d.lanes[o] = waiting[0], waiting[1:]
+		d.mu.Unlock()
+	}
+}
+
+func owner(c engine.Command) work.Owner {
+	switch c := c.(type) {
+	case engine.CarveCmd:
+		return c.Owner
+	case engine.FreeCmd:
+		return c.Owner
+	case engine.StartCmd:
+		return c.Owner
+	case engine.WatchCmd:
+		return c.Owner
+	case engine.StopCmd:
+		return c.Owner
+	case engine.ForgetCmd:
+		return c.Owner
+	}
+	panic(fmt.Sprintf("command %T has no owner", c)) // a new command was added without its line here
+}
+
+// run carries out one command and returns the event that answers it, or nil.
+// Once the host is stopping no answer is given: the next server asks again.
+func (d *dispatcher) run(c engine.Command) engine.Event {
+	if d.ctx.Err() != nil {
+		return nil
+	}
+	r := d.host.cfg.Runner
+	switch c := c.(type) {
+	case engine.CarveCmd:
+		return d.carve(c)
+	case engine.FreeCmd:
+		drv := d.host.cfg.Drivers[c.Driver]
+		if drv == nil {
+			return engine.FreeFailed{Owner: c.Owner, Err: "driver " + c.Driver + " is not loaded"}
+		}
+		if err := drv.Free(d.ctx, c.Host, c.Owner); err != nil {
+			return d.unlessStopping(engine.FreeFailed{Owner: c.Owner, Err: err.Error()})
+		}
+		return engine.FreeDone{Owner: c.Owner}
+	case engine.StartCmd:
+		if err := r.Start(d.ctx, specOf(c)); err != nil {
+			return d.unlessStopping(engine.StartFailed{Owner: c.Owner, Err: err.Error()})
+		}
+		d.watch(c.Owner)
+		return engine.StartDone{Owner: c.Owner}
+	case engine.WatchCmd:
+		d.watch(c.Owner)
+	case engine.StopCmd:
+		d.watch(c.Owner)
+		if err := r.Stop(d.ctx, idOf(c.Owner), c.Grace); err != nil {
+			d.host.cfg.Log.Warn("cannot stop a member", "owner", c.Owner.String(), "err", err)
+		}
+	case engine.ForgetCmd:
+		if err := r.Forget(d.ctx, idOf(c.Owner)); err != nil {
+			d.host.cfg.Log.Warn("cannot forget a member", "owner", c.Owner.String(), "err", err)
+		}
+	}
+	return nil
+}
+
+func (d *dispatcher) unlessStopping(ev engine.Event) engine.Event {
+	if d.ctx.Err() != nil {
+		return nil
+	}
+	return ev
+}
+
+func (d *dispatcher) carve(c engine.CarveCmd) engine.Event {
+	drv := d.host.cfg.Drivers[c.Driver]
+	if drv == nil {
+		return engine.CarveFailed{Owner: c.Owner, Err: "driver " + c.Driver + " is not loaded"}
+	}
+	p := driver.Part{Owner: c.Owner, Tenant: c.Tenant, Host: c.Host}
+	for i, s := range c.Slices {
+		p.Slices = append(p.Slices, driver.Slice{GPUID: c.GPUIDs[i], Slice: s})
+	}
+	devices, err := drv.Carve(d.ctx, p)
+	if err != nil {
+		return d.unlessStopping(engine.CarveFailed{Owner: c.Owner, Err: err.Error()})
+	}
+	return engine.CarveDone{Owner: c.Owner, Devices: devices}
+}
+
+// watch reports the end of a member, once however often it is asked to.
+func (d *dispatcher) watch(o work.Owner) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.watching[o] {
+		return
+	}
+	d.watching[o] = true
+	d.wg.Go(func() {
+		st, err := d.host.cfg.Runner.Wait(d.ctx, idOf(o))
+		d.mu.Lock()
+		delete(d.watching, o)
+		d.mu.Unlock()
+		if d.ctx.Err() != nil {
+			return
+		}
+		exit := work.Exit{Lost: "the runner does not know it"}
+		switch {
+		case err != nil:
+			exit.Lost = err.Error()
+		case st.Exit != nil:
+			exit = work.Exit{Code: st.Exit.Code, Signal: st.Exit.Signal, OOM: st.Exit.OOM, Lost: st.Exit.Lost}
+		}
+		d.host.post(d.ctx, engine.ProcessExited{Owner: o, Exit: exit})
+	})
+}
+
+func idOf(o work.Owner) runner.ID {
+	return runner.ID{Task: uint64(o.Task), Epoch: o.Epoch, Member: o.Member}
+}
+
+func ownerOf(id runner.ID) work.Owner {
+	return work.Owner{Task: work.TaskID(id.Task), Epoch: id.Epoch, Member: id.Member}
+}
+
+func specOf(c engine.StartCmd) runner.Spec {
+	s := runner.Spec{
+		ID: idOf(c.Owner), Tenant: c.Spec.Tenant, Name: c.Spec.Name, Pool: c.Spec.Pool, Host: c.Host,
+		Command: c.Spec.Command, Dir: c.Spec.Dir, Env: c.Spec.Env, Devices: c.Devices, Members: c.Spec.Request.Count(),
+		CPUMilli: c.Spec.Request.CPUMilli, MemoryMiB: c.Spec.Request.MemMiB,
+	}
+	for i, x := range c.Slices {
+		if i > 0 {
+			s.Slices += ","
+		}
+		s.Slices += x.String()
+	}
+	return s
+}

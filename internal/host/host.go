@@ -1,0 +1,287 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/gpupool/gpupool/internal/driver"
+	"github.com/gpupool/gpupool/internal/engine"
+	"github.com/gpupool/gpupool/internal/journal"
+	"github.com/gpupool/gpupool/internal/runner"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// Config wires a Host.
+type Config struct {
+	Engine        engine.Config
+	Journal       journal.Journal
+	Drivers       map[string]driver.Driver // by the name that their hosts carry
+	Runner        runner.Runner
+	SnapshotEvery int           // facts between snapshots; default 20,000
+	ObserveEvery  time.Duration // between looks at the drivers; default 5 s
+	Log           *slog.Logger
+}
+
+// maxBatch bounds the events of one commit, so that a flood cannot hold up the
+// replies to those who came first.
+const maxBatch = 512
+
+// errStopped answers calls that come after the end.
+var errStopped = work.Errorf(work.CodeUnavailable, "the server is stopping: try again when it is back")
+
+type request struct {
+	ev    engine.Event
+	reply chan Reply // nil when nobody waits
+}
+
+// Host runs an engine in real time.
+type Host struct {
+	cfg   Config
+	inbox chan request
+
+	mu     sync.RWMutex // held for writing from the first Step of a batch until it is durable
+	writer *Writer
+
+	feed     *feed
+	dispatch *dispatcher
+	usage    usage
+	done     chan struct{} // closed when Run has ended
+}
+
+// Open recovers the state from the journal. Nothing happens until Run.
+func Open(ctx context.Context, cfg Config) (*Host, error) {
+	if cfg.SnapshotEvery == 0 {
+		cfg.SnapshotEvery = 20_000
+	}
+	if cfg.ObserveEvery == 0 {
+		cfg.ObserveEvery = 5 * time.Second
+	}
+	w, err := Recover(ctx, cfg.Engine, cfg.Journal, cfg.SnapshotEvery)
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{cfg: cfg, inbox: make(chan request, 4*maxBatch), writer: w, done: make(chan struct{})}
+	h.feed = newFeed(w.seq)
+	h.dispatch = newDispatcher(h)
+	return h, nil
+}
+
+// Run serves until ctx ends, then stores a snapshot and returns nil. It returns
+// an error when the journal fails: then nothing undurable has left, running
+// tasks are unharmed, and a new process recovers.
+func (h *Host) Run(ctx context.Context) error {
+	defer close(h.done)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var edges sync.WaitGroup
+	defer edges.Wait()
+	defer cancel(errStopped) // runs before Wait
+	h.dispatch.ctx = ctx
+
+	edges.Go(func() { h.resume(ctx) })
+	for name, d := range h.cfg.Drivers {
+		edges.Go(func() { h.observe(ctx, name, d) })
+	}
+	err := h.loop(ctx)
+	h.feed.close()
+	cancel(errStopped)
+	h.dispatch.wait()
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.writer.Snapshot(context.WithoutCancel(ctx))
+}
+
+// resume tells the engine what runs, and lets it give its open commands again.
+func (h *Host) resume(ctx context.Context) {
+	seen, err := h.cfg.Runner.List(ctx)
+	if err != nil {
+		h.cfg.Log.Error("cannot list running members; those of earlier leases may be left over", "err", err)
+	}
+	var owners []work.Owner
+	for _, s := range seen {
+		owners = append(owners, ownerOf(s.ID))
+	}
+	h.post(ctx, engine.Resume{})
+	h.post(ctx, engine.ProcessesSeen{Owners: owners})
+}
+
+// loop is the one writer.
+func (h *Host) loop(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var batch []request
+	for {
+		batch = batch[:0]
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+			batch = append(batch, request{ev: engine.Tick{}})
+		case r := <-h.inbox:
+			batch = append(batch, r)
+		}
+		for more := true; more && len(batch) < maxBatch; {
+			select {
+			case r := <-h.inbox:
+				batch = append(batch, r)
+			default:
+				more = false
+			}
+		}
+		next, err := h.apply(context.WithoutCancel(ctx), batch)
+		if err != nil {
+			return err
+		}
+		timer.Reset(next)
+	}
+}
+
+// apply takes a batch and returns when the engine wants to be woken.
+func (h *Host) apply(ctx context.Context, batch []request) (time.Duration, error) {
+	evs := make([]engine.Event, len(batch))
+	for i, r := range batch {
+		evs[i] = r.ev
+	}
+	h.mu.Lock()
+	out, err := h.writer.Apply(ctx, work.TimeOf(time.Now()), evs...)
+	now := h.writer.Engine.Now()
+	deadline, wants := h.writer.Engine.NextDeadline()
+	events := h.describe(out, now)
+	h.mu.Unlock()
+	if err != nil {
+		for _, r := range batch {
+			r.answer(Reply{Err: work.Errorf(work.CodeUnavailable, "%s: nothing of this call took effect for sure; the server stops now", err)})
+		}
+		return 0, err
+	}
+	for i, r := range batch {
+		if e := out.Replies[i].Err; e != nil && r.reply == nil {
+			h.cfg.Log.Warn("an event was refused", "event", fmt.Sprintf("%T", r.ev), "err", e)
+		}
+		r.answer(out.Replies[i])
+	}
+	for _, c := range out.Commands {
+		h.dispatch.do(c)
+	}
+	h.feed.publish(events)
+	if !wants {
+		return time.Hour, nil
+	}
+	return max(deadline.Sub(now), 0), nil
+}
+
+func (r request) answer(x Reply) {
+	if r.reply != nil {
+		r.reply <- x
+	}
+}
+
+// Do hands an event to the engine and waits until what follows is durable.
+func (h *Host) Do(ctx context.Context, ev engine.Event) (work.TaskID, error) {
+	r := request{ev, make(chan Reply, 1)}
+	select {
+	case h.inbox <- r:
+	case <-h.done:
+		return 0, errStopped
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	select {
+	case x := <-r.reply:
+		return x.Task, x.Err
+	case <-h.done:
+		select { // it may have been answered just before the end
+		case x := <-r.reply:
+			return x.Task, x.Err
+		default:
+			return 0, errStopped
+		}
+	}
+}
+
+// post hands over an event that nobody waits for.
+func (h *Host) post(ctx context.Context, ev engine.Event) {
+	select {
+	case h.inbox <- request{ev: ev}:
+	case <-ctx.Done():
+	}
+}
+
+// Read lets f look at the state, all of it durable. f must be quick and must
+// keep nothing that it did not copy.
+func (h *Host) Read(f func(*engine.Engine)) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	f(h.writer.Engine)
+}
+
+// observe looks at a driver again and again and tells the engine what it sees.
+func (h *Host) observe(ctx context.Context, name string, d driver.Driver) {
+	tick := time.NewTicker(h.cfg.ObserveEvery)
+	defer tick.Stop()
+	for {
+		inv, err := d.Observe(ctx)
+		switch {
+		case errors.Is(err, context.Canceled):
+			return
+		case err != nil:
+			h.cfg.Log.Warn("cannot observe a driver", "driver", name, "err", err)
+		default:
+			h.post(ctx, inventory(name, inv))
+			if samples, err := d.Usage(ctx); err == nil {
+				h.usage.set(name, samples)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func inventory(name string, inv driver.Inventory) engine.Inventory {
+	ev := engine.Inventory{Driver: name, Models: inv.Models, Hosts: inv.Hosts}
+	for _, b := range inv.Broken {
+		ev.Broken = append(ev.Broken, engine.BrokenGPU{ID: b.GPUID, Why: b.Why})
+	}
+	for _, p := range inv.Parts {
+		ev.Parts = append(ev.Parts, engine.SeenPart{Host: p.Host, Owner: p.Owner})
+	}
+	return ev
+}
+
+// usage keeps the newest samples of each driver.
+type usage struct {
+	mu      sync.Mutex
+	samples map[string][]driver.Sample
+}
+
+func (u *usage) set(name string, s []driver.Sample) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.samples == nil {
+		u.samples = map[string][]driver.Sample{}
+	}
+	u.samples[name] = s
+}
+
+// Usage returns the newest sample of every slice that a driver reported on.
+func (h *Host) Usage() map[work.Owner][]driver.Sample {
+	h.usage.mu.Lock()
+	defer h.usage.mu.Unlock()
+	out := map[work.Owner][]driver.Sample{}
+	for _, samples := range h.usage.samples {
+		for _, s := range samples {
+			out[s.Owner] = append(out[s.Owner], s)
+		}
+	}
+	return out
+}

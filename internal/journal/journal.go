@@ -1,0 +1,57 @@
+// Package journal is the port through which facts are kept: an ordered list of
+// records and the newest snapshot that stands for the oldest of them. What the
+// bytes mean is the host's business.
+//
+// An Append costs one durable write however many records it carries, and does not
+// grow with what is stored; Load costs what was appended since the last snapshot.
+package journal
+
+import "context"
+
+// Journal keeps records in order. One caller at a time writes. Every
+// implementation passes journaltest.Run.
+type Journal interface {
+	// Append stores the records together: all of them durably, or none. It returns
+	// the sequence number of the last one; the first record ever is number 1.
+	Append(ctx context.Context, records [][]byte) (last uint64, err error)
+
+	// Snapshot stores a state that stands for all records up to and including seq,
+	// in place of an older snapshot, and drops those records. After a failure the
+	// older snapshot and its records are still there. A seq that was never
+	// appended, or lies before the stored snapshot, is refused.
+	Snapshot(ctx context.Context, seq uint64, state []byte) error
+
+	// Load calls snapshot with the newest snapshot, if there is one, then record
+	// for each record after it, in order. The bytes are valid during the call
+	// only. An error of a callback ends the walk and is returned.
+	Load(ctx context.Context, snapshot, record func(seq uint64, b []byte) error) error
+
+	// Close lets go of the store. Everything appended stays.
+	Close() error
+}
+
+// Code names what went wrong in a journal.
+type Code string
+
+// The codes of journal errors.
+const (
+	ErrLocked   Code = "journal_locked"   // another process has it open
+	ErrReadOnly Code = "journal_readonly" // it cannot be written here
+	ErrCorrupt  Code = "journal_corrupt"  // what is stored does not match its checksum or shape
+	ErrVersion  Code = "journal_version"  // written by a newer gpupool
+	ErrFull     Code = "journal_full"     // no space left
+	ErrClosed   Code = "journal_closed"   // used after Close
+	ErrSequence Code = "journal_sequence" // a snapshot for records that it has not, or has dropped
+	ErrFailed   Code = "journal_failed"   // the store refused for a reason of its own
+)
+
+// Error is what a journal answers when it cannot. Nothing was stored then.
+type Error struct {
+	Code Code
+	Msg  string // what was expected, what came, what to do
+	Err  error  // the cause, if there is one
+}
+
+func (e *Error) Error() string { return e.Msg }
+
+func (e *Error) Unwrap() error { return e.Err }
