@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -10,8 +12,7 @@ import (
 func (e *Engine) submit(s work.Spec) error {
 	if s.Key != "" {
 		if id, ok := e.keys[idempotency(s)]; ok {
-			e.out.Task = id
-			return nil
+			return e.repeated(e.tasks[id], s)
 		}
 	}
 	if err := s.Validate(); err != nil {
@@ -41,6 +42,20 @@ func (e *Engine) submit(s work.Spec) error {
 	}
 	e.out.Task = e.lastID + 1
 	e.emit(Submitted{e.lastID + 1, s})
+	return nil
+}
+
+// repeated answers a submission whose idempotency key was used before: with the
+// task of then, if it was the same submission.
+func (e *Engine) repeated(t *Task, s work.Spec) error {
+	was := t.Spec
+	was.TTL = s.TTL              // the pool's default is filled in
+	a, errA := json.Marshal(was) // as the journal keeps it: an empty list is no list
+	b, errB := json.Marshal(s)
+	if errA != nil || errB != nil || !bytes.Equal(a, b) {
+		return work.Errorf(work.CodeConflict, "idempotency key %q was used for task %d, which is another submission: use a new key", s.Key, t.ID)
+	}
+	e.out.Task = t.ID
 	return nil
 }
 

@@ -1,0 +1,249 @@
+// Package apitype is what goes over the wire: the JSON bodies of the HTTP API,
+// shared by the server and every client. A task file has the shape of TaskSpec.
+//
+// It is data and the conversion of a submission into core words. Sizes and
+// durations are written as people write them ("20GiB", "1h30m"); times are RFC
+// 3339. Nothing here grows with the cluster.
+package apitype
+
+import (
+	"time"
+
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// TaskSpec is what a tenant submits.
+type TaskSpec struct {
+	Name      string   `json:"name,omitempty" maxLength:"256" doc:"For people; need not be unique"`
+	Tenant    string   `json:"tenant,omitempty" maxLength:"128" doc:"Who pays. A tenant's token may leave it out; an admin may name any tenant"`
+	Pool      string   `json:"pool,omitempty" maxLength:"128" doc:"Where to run; the first pool if left out"`
+	Priority  string   `json:"priority,omitempty" enum:"high,normal,low" doc:"normal if left out"`
+	Class     string   `json:"class,omitempty" enum:"training,inference,interactive" doc:"What kind of work it is"`
+	GPUs      string   `json:"gpus,omitempty" maxLength:"256" doc:"A count (2), a fraction (0.3, 1/7), a MIG profile (3g.40gb) or a memory size (20GiB); with a model after a colon (2:H100-80GB). 1 if left out, 0 for none" example:"1/7"`
+	GPUMemory string   `json:"gpu_memory,omitempty" maxLength:"32" doc:"Memory needed of each GPU, or of the part of one" example:"20GiB"`
+	Isolation string   `json:"isolation,omitempty" enum:"mig,shared,any" doc:"How a part may be cut: MIG unless the model has none"`
+	Members   int      `json:"members,omitempty" minimum:"0" maximum:"16384" doc:"Gang size: that many members, each with the GPUs asked for, all or nothing"`
+	CPUs      float64  `json:"cpus,omitempty" minimum:"0" doc:"CPU cores of each member"`
+	Memory    string   `json:"memory,omitempty" maxLength:"32" doc:"Main memory of each member" example:"16GiB"`
+	Command   []string `json:"command" minItems:"1" maxItems:"4096" doc:"The program and its arguments; no shell is involved"`
+	Dir       string   `json:"dir,omitempty" maxLength:"4096" doc:"Working directory on the host; one of its own if left out"`
+	Env       []string `json:"env,omitempty" maxItems:"4096" doc:"Environment, KEY=VALUE"`
+	Grace     string   `json:"grace,omitempty" maxLength:"32" doc:"Between SIGTERM and SIGKILL" example:"10s"`
+	TTL       string   `json:"ttl,omitempty" maxLength:"32" doc:"Longest wait in the queue, then it is expired; the pool's if left out, none for no end" example:"1h"`
+}
+
+// LeaseSpec asks for slices for an outside client to use.
+type LeaseSpec struct {
+	Name      string  `json:"name,omitempty" maxLength:"256" doc:"For people; need not be unique"`
+	Tenant    string  `json:"tenant,omitempty" maxLength:"128" doc:"As for a task"`
+	Pool      string  `json:"pool,omitempty" maxLength:"128" doc:"As for a task"`
+	Priority  string  `json:"priority,omitempty" enum:"high,normal,low" doc:"As for a task"`
+	Class     string  `json:"class,omitempty" enum:"training,inference,interactive" doc:"As for a task"`
+	GPUs      string  `json:"gpus,omitempty" maxLength:"256" doc:"As for a task" example:"1/7"`
+	GPUMemory string  `json:"gpu_memory,omitempty" maxLength:"32" doc:"As for a task"`
+	Isolation string  `json:"isolation,omitempty" enum:"mig,shared,any" doc:"As for a task"`
+	Members   int     `json:"members,omitempty" minimum:"0" maximum:"16384" doc:"As for a task"`
+	CPUs      float64 `json:"cpus,omitempty" minimum:"0" doc:"As for a task"`
+	Memory    string  `json:"memory,omitempty" maxLength:"32" doc:"As for a task"`
+	TTL       string  `json:"ttl,omitempty" maxLength:"32" doc:"Longest wait in the queue, as for a task"`
+	LeaseTTL  string  `json:"lease_ttl,omitempty" maxLength:"32" doc:"How long it is held unless renewed; 1m if left out" example:"1m"`
+}
+
+// Reason is a code for programs and a sentence for people.
+type Reason struct {
+	Code    string `json:"code" doc:"For programs" example:"waiting_for_gpus"`
+	Message string `json:"message" doc:"For people, with the arithmetic"`
+}
+
+// Exit is how a member ended.
+type Exit struct {
+	Code   int    `json:"code" doc:"Of the program; 128 + the signal's number after a signal"`
+	Signal string `json:"signal,omitempty" doc:"The signal that ended it" example:"SIGKILL"`
+	OOM    bool   `json:"oom,omitempty" doc:"Killed for its memory limit"`
+	Lost   string `json:"lost,omitempty" doc:"Why the true end is not known"`
+}
+
+// Slice is what a member holds of one GPU.
+type Slice struct {
+	GPU       int    `json:"gpu" doc:"Number of the GPU in this installation"`
+	GPUID     string `json:"gpu_id" doc:"UUID of the GPU"`
+	Mode      string `json:"mode" enum:"whole,mig,shared"`
+	Profile   string `json:"profile,omitempty" doc:"MIG profile" example:"1g.10gb"`
+	Start     int    `json:"start,omitempty" doc:"First memory unit of a MIG placement"`
+	Units     int    `json:"units,omitempty" doc:"Memory units of a MIG placement"`
+	Milli     int    `json:"milli" doc:"Thousandths of the GPU's compute"`
+	MemoryMiB int64  `json:"memory_mib,omitempty" doc:"Memory, where known"`
+	Device    string `json:"device,omitempty" doc:"As a program needs it in CUDA_VISIBLE_DEVICES; empty until it is made"`
+	Text      string `json:"text" doc:"In words" example:"1g.10gb at 3 of GPU 2"`
+	Use       *Use   `json:"use,omitempty" doc:"Newest sample; absent when not known"`
+}
+
+// Use is a sample of the real use of a slice.
+type Use struct {
+	Compute   float64 `json:"compute" doc:"Share of the slice's compute, 0 to 1; negative when not known"`
+	MemoryMiB int64   `json:"memory_mib" doc:"Memory in use; negative when not known"`
+	Processes int     `json:"processes" doc:"Processes on it; negative when not known"`
+}
+
+// Member is one member of a task and what it holds.
+type Member struct {
+	Member int     `json:"member"`
+	Host   string  `json:"host"`
+	Phase  string  `json:"phase" doc:"carving, ready, starting, running, stopping, ended, freeing or freed"`
+	Slices []Slice `json:"slices"`
+	Exit   *Exit   `json:"exit,omitempty"`
+}
+
+// Task is a task and where it stands.
+type Task struct {
+	ID        uint64     `json:"id"`
+	Name      string     `json:"name,omitempty"`
+	Tenant    string     `json:"tenant"`
+	Pool      string     `json:"pool"`
+	Priority  string     `json:"priority"`
+	Class     string     `json:"class,omitempty"`
+	Request   string     `json:"request" doc:"What each member needs, in words"`
+	CPUs      float64    `json:"cpus,omitempty"`
+	MemoryMiB int64      `json:"memory_mib,omitempty"`
+	Command   []string   `json:"command,omitempty" doc:"Absent for a lease"`
+	State     string     `json:"state" enum:"queued,starting,running,yielding,parked,succeeded,failed,cancelled,expired"`
+	Reason    Reason     `json:"reason"`
+	Submitted time.Time  `json:"submitted"`
+	Started   *time.Time `json:"started,omitempty" doc:"When it last began to run"`
+	Ended     *time.Time `json:"ended,omitempty"`
+	Epoch     uint32     `json:"epoch" doc:"Of its newest lease; 0 before the first"`
+	Failures  int        `json:"failures,omitempty" doc:"Times that slices could not be made or the start failed"`
+	Exit      *Exit      `json:"exit,omitempty" doc:"Of the member that decided the end"`
+	Members   []Member   `json:"members,omitempty" doc:"While it holds something"`
+}
+
+// Terminal reports whether the task has ended.
+func (t Task) Terminal() bool { return work.State(t.State).Terminal() }
+
+// Explanation says why a task waits, where it sits, or how it ended.
+type Explanation struct {
+	Task    Task     `json:"task"`
+	Code    string   `json:"code" doc:"For programs" example:"waiting_for_gpus"`
+	Message string   `json:"message" doc:"For people, with the arithmetic"`
+	Ahead   int      `json:"ahead" doc:"Tasks before it in line, while it is queued"`
+	Detail  []string `json:"detail,omitempty" doc:"What it holds and since when, in sentences"`
+}
+
+// Lease is a lease of an outside client.
+type Lease struct {
+	ID      uint64     `json:"id" doc:"The number of the task that holds it"`
+	Name    string     `json:"name,omitempty"`
+	Tenant  string     `json:"tenant"`
+	Pool    string     `json:"pool"`
+	Request string     `json:"request"`
+	State   string     `json:"state" doc:"queued or starting before it is held, running while it is" enum:"queued,starting,running,yielding,parked,succeeded,failed,cancelled,expired"`
+	Reason  Reason     `json:"reason"`
+	Epoch   uint32     `json:"epoch" doc:"Name it to renew or release; another epoch means that what was held was taken back"`
+	Expires *time.Time `json:"expires,omitempty" doc:"Taken back then unless renewed"`
+	Devices []string   `json:"devices" doc:"Of all members, as a program needs them in CUDA_VISIBLE_DEVICES"`
+	Members []Member   `json:"members,omitempty"`
+}
+
+// Host is a machine.
+type Host struct {
+	Name          string            `json:"name"`
+	Driver        string            `json:"driver" doc:"Which driver speaks for it"`
+	Pool          string            `json:"pool"`
+	Up            bool              `json:"up"`
+	CPUs          float64           `json:"cpus"`
+	FreeCPUs      float64           `json:"free_cpus"`
+	MemoryMiB     int64             `json:"memory_mib"`
+	FreeMemoryMiB int64             `json:"free_memory_mib"`
+	GPUs          []int             `json:"gpus" doc:"Numbers of its GPUs"`
+	FreeGPUs      int               `json:"free_gpus" doc:"With nothing on them"`
+	Labels        map[string]string `json:"labels,omitempty"`
+}
+
+// GPU is one device and what stands on it. A tenant sees of others' slices only
+// that they are taken.
+type GPU struct {
+	GPU       int       `json:"gpu" doc:"Number in this installation"`
+	ID        string    `json:"id" doc:"UUID"`
+	Model     string    `json:"model" example:"H100-80GB"`
+	Host      string    `json:"host"`
+	Pool      string    `json:"pool"`
+	Health    string    `json:"health" enum:"ok,suspect,broken"`
+	Why       string    `json:"why,omitempty" doc:"Of a health other than ok"`
+	Mode      string    `json:"mode" enum:"free,whole,mig,shared"`
+	Units     int       `json:"units" doc:"Memory units of the board; 0 without MIG"`
+	Taken     []int     `json:"taken" doc:"Memory units that are taken"`
+	Milli     int       `json:"milli" doc:"Thousandths of its compute that are held"`
+	MemoryMiB int64     `json:"memory_mib"`
+	Holders   []Holding `json:"holders"`
+}
+
+// Holding is a slice on a GPU and who holds it.
+type Holding struct {
+	Task   uint64 `json:"task,omitempty" doc:"Absent when it belongs to another tenant"`
+	Tenant string `json:"tenant,omitempty" doc:"Absent when it belongs to another tenant"`
+	Name   string `json:"name,omitempty"`
+	Phase  string `json:"phase"`
+	Slice  Slice  `json:"slice"`
+}
+
+// Pool is a named group of hosts with one policy.
+type Pool struct {
+	Name     string  `json:"name"`
+	Mode     string  `json:"mode" enum:"static,dynamic"`
+	Hosts    int     `json:"hosts"`
+	GPUs     int     `json:"gpus"`
+	FreeGPUs int     `json:"free_gpus" doc:"With nothing on them, and usable"`
+	HeldGPUs float64 `json:"held_gpus" doc:"Sum of the slices held, in GPUs"`
+	Unusable int     `json:"unusable" doc:"GPUs that are broken, suspect or on a host that is away"`
+	Waiting  int     `json:"waiting" doc:"Tasks in line"`
+	Running  int     `json:"running" doc:"Tasks that hold something"`
+	TTL      string  `json:"ttl,omitempty" doc:"Longest wait in line of tasks that name none"`
+	Warning  string  `json:"warning,omitempty" doc:"What is not as recommended"`
+}
+
+// TenantSpec is what an admin sets of a tenant.
+type TenantSpec struct {
+	LimitGPUs float64 `json:"limit_gpus,omitempty" minimum:"0" doc:"GPUs held at once at most; 0 = no limit"`
+	Weight    float64 `json:"weight,omitempty" minimum:"0" doc:"Share in fair sharing; 1 if left out"`
+}
+
+// Tenant is who pays.
+type Tenant struct {
+	Name      string  `json:"name"`
+	LimitGPUs float64 `json:"limit_gpus" doc:"0 = no limit"`
+	Weight    float64 `json:"weight"`
+	Tokens    int     `json:"tokens" doc:"How many tokens it has"`
+	HeldGPUs  float64 `json:"held_gpus"`
+	Waiting   int     `json:"waiting"`
+	Running   int     `json:"running" doc:"Tasks that hold something"`
+}
+
+// Token is a new token. It is shown once; only its hash is kept.
+type Token struct {
+	Tenant string `json:"tenant"`
+	Token  string `json:"token"`
+}
+
+// Event is a fact as the event stream shows it.
+type Event struct {
+	Seq    uint64    `json:"seq" doc:"Number of the fact; give it as Last-Event-ID to go on after it"`
+	At     time.Time `json:"at"`
+	Kind   string    `json:"kind" example:"became"`
+	Task   uint64    `json:"task,omitempty"`
+	Tenant string    `json:"tenant,omitempty"`
+	Fact   any       `json:"fact" doc:"The fact itself; its shape depends on the kind"`
+}
+
+// Self says who a token belongs to, and what the server is.
+type Self struct {
+	Role     string `json:"role" enum:"admin,tenant"`
+	Tenant   string `json:"tenant,omitempty"`
+	Version  string `json:"version"`
+	Hardware string `json:"hardware,omitempty" doc:"A remark on what the GPUs are, such as that they are not real"`
+}
+
+// Page is one page of a list.
+type Page[T any] struct {
+	Items []T    `json:"items"`
+	Next  string `json:"next,omitempty" doc:"Give it as after to get the next page; absent on the last"`
+}

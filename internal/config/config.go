@@ -1,0 +1,205 @@
+// Package config reads the configuration file: every setting has a default, so an
+// empty file is a valid one, and what is not understood is refused with its line.
+//
+// The tags of Config are the one source of the defaults, of the schema and of
+// config.example.yaml. Nothing here grows with the cluster; the file is read once,
+// at start.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// Config is everything that can be set. Fields with the tag since are accepted so
+// that a file can be written once, and take effect in the version that is named.
+type Config struct {
+	Server     Server     `yaml:"server" doc:"The server itself."`
+	Pools      []Pool     `yaml:"pools,omitempty" doc:"Pools, in order: the first whose pattern matches takes a host. Without any there is one, named default, with every host."`
+	Queue      Queue      `yaml:"queue" doc:"Waiting work."`
+	Allocation Allocation `yaml:"allocation" doc:"From placed to running."`
+	Sharing    Sharing    `yaml:"sharing" doc:"Several tasks on one GPU."`
+	Elastic    Elastic    `yaml:"elastic" doc:"Taking back what idles."`
+	Alerts     Alerts     `yaml:"alerts" doc:"When someone should look."`
+	Agent      Agent      `yaml:"agent" doc:"What gpupool itself may cost on a host; alerts watch it."`
+}
+
+// Server is where the server listens and keeps its state.
+type Server struct {
+	Listen string `yaml:"listen" default:"127.0.0.1:8470" doc:"Address of the API. Only this machine by default: there is no TLS yet, put a proxy in front to serve others."`
+	Data   string `yaml:"data" default:"" doc:"Folder of the journal, tokens and logs. Empty: $GPUPOOL_DATA, else ~/.local/share/gpupool."`
+	Fake   string `yaml:"fake" default:"" doc:"Fake GPUs to serve, such as 8xH100-80GB or 2x8xA100-80GB. Empty: eight fake H100s, as this version has no driver for real ones."`
+	Keep   int    `yaml:"keep_ended" default:"10000" doc:"Ended tasks kept for questions; the oldest are forgotten beyond it."`
+}
+
+// Pool is a named group of hosts with one policy.
+type Pool struct {
+	Name  string   `yaml:"name" doc:"One word."`
+	Hosts []string `yaml:"hosts,omitempty" doc:"Name patterns of its hosts, with * and ?. Empty: every host that no earlier pool took."`
+	Mode  string   `yaml:"mode" default:"dynamic" enum:"static,dynamic" doc:"static: whole GPUs, exclusive. dynamic: slices and shares."`
+	TTL   Duration `yaml:"ttl,omitempty" doc:"Longest wait of its tasks; queue.ttl if left out."`
+}
+
+// Queue is how work waits.
+type Queue struct {
+	TTL            Duration `yaml:"ttl" default:"1h" doc:"Longest wait; then a task is expired, so that no one finds stale work running days later. 0s: no end."`
+	PriorityWeight float64  `yaml:"priority_weight" default:"0.7" since:"the queue's score" doc:"How much priority counts against age and fair share, 0 to 1: 0.7 suits pools that mostly train."`
+	AskForMore     int      `yaml:"ask_for_more_at" default:"10" since:"borrowing and scale-out" doc:"Waiting tasks of a pool beyond which it asks for more GPUs and refuses low priority."`
+	BackPressure   Percent  `yaml:"back_pressure_at" default:"80%" since:"back-pressure" doc:"Share of the queue's capacity beyond which new tasks get 429 and a time to retry; the rest is kept for high priority."`
+}
+
+// Allocation is the way from placed to running.
+type Allocation struct {
+	Timeout  Duration `yaml:"timeout" default:"30s" doc:"From placed to running; then the task goes back to its place in line and is tried elsewhere, as a carve that takes longer hangs."`
+	Retries  int      `yaml:"retries" default:"5" doc:"Allocations that may fail before the task fails: the fault then follows the task, not the GPU."`
+	Grace    Duration `yaml:"grace" default:"10s" doc:"Between SIGTERM and SIGKILL for tasks that name none: time to write a checkpoint."`
+	Smallest string   `yaml:"smallest_slice" default:"1/7" since:"automatic resizing" doc:"Smallest slice handed out automatically: the finest MIG cut of a seven-slice board."`
+	Largest  string   `yaml:"largest_slice" default:"1/2" since:"automatic resizing" doc:"Largest slice handed out automatically: whole GPUs only when asked for."`
+}
+
+// Sharing is about several tasks on one GPU.
+type Sharing struct {
+	Tasks int `yaml:"tasks_per_gpu" default:"4" doc:"Tasks that share one GPU at most: beyond that they slow each other down."`
+}
+
+// Elastic is about taking back what idles.
+type Elastic struct {
+	Low  Percent  `yaml:"low_mark" default:"60%" since:"elastic moves" doc:"Utilisation under which a slice may shrink."`
+	High Percent  `yaml:"high_mark" default:"90%" since:"elastic moves" doc:"Utilisation over which a slice may grow."`
+	Idle Percent  `yaml:"idle_mark" default:"70%" since:"elastic moves" doc:"Utilisation under which a GPU has capacity to share."`
+	Scan Duration `yaml:"scan_every" default:"5s" doc:"Between two looks at the GPUs and their use."`
+}
+
+// Alerts are the bounds that wake someone.
+type Alerts struct {
+	Utilisation Percent  `yaml:"utilisation_below" default:"50%" since:"alerts" doc:"Pool utilisation under which GPUs are wasted."`
+	For         Duration `yaml:"for" default:"5m" since:"alerts" doc:"How long it must last, so that a gap between two tasks wakes no one."`
+	Waiting     int      `yaml:"waiting_above" default:"5" since:"alerts" doc:"Waiting tasks beyond which a pool is too small."`
+}
+
+// Agent is what gpupool itself may cost.
+type Agent struct {
+	CPU    Percent `yaml:"cpu_below" default:"5%" since:"alerts" doc:"Of one core: watching must not cost what it saves."`
+	Memory Size    `yaml:"memory_below" default:"100MiB" since:"alerts" doc:"Main memory on each host."`
+}
+
+// Recommended size of a pool, in GPUs; outside it there is a warning.
+const (
+	PoolSizeLow  = 8
+	PoolSizeHigh = 16
+)
+
+// DefaultPool is the name of the pool that there is when none is named.
+const DefaultPool = "default"
+
+// Default is the configuration of an empty file.
+func Default() Config {
+	var c Config
+	if err := fill(&c); err != nil {
+		panic(err) // a default in the tags above is malformed; TestDefaults would have told
+	}
+	return c
+}
+
+// Error is a fault in a configuration file.
+type Error struct{ Msg string }
+
+func (e *Error) Error() string { return e.Msg }
+
+// Load reads a file.
+func Load(path string) (Config, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return Config{}, &Error{fmt.Sprintf("there is no configuration file %s: give its path, or leave --config out for the defaults", path)}
+		}
+		return Config{}, &Error{fmt.Sprintf("the configuration file cannot be read: %s", err)}
+	}
+	return Parse(path, b)
+}
+
+// Parse reads the text of a file; name is for errors.
+func Parse(name string, b []byte) (Config, error) {
+	c := Default()
+	if len(bytes.TrimSpace(b)) > 0 {
+		if err := yaml.UnmarshalWithOptions(b, &c, yaml.Strict()); err != nil {
+			return Config{}, &Error{fmt.Sprintf("%s: %s", name, strings.TrimSpace(yaml.FormatError(err, false, true)))}
+		}
+	}
+	for i := range c.Pools {
+		if c.Pools[i].Mode == "" {
+			c.Pools[i].Mode = string(work.Dynamic)
+		}
+	}
+	if err := c.check(); err != nil {
+		return Config{}, &Error{fmt.Sprintf("%s: %s", name, err)}
+	}
+	return c, nil
+}
+
+func (c Config) check() error {
+	seen := map[string]bool{}
+	for i, p := range c.Pools {
+		switch {
+		case p.Name == "" || strings.ContainsAny(p.Name, " \t\n/"):
+			return fmt.Errorf("pools[%d].name: expected one word without spaces or slashes, got %q", i, p.Name)
+		case seen[p.Name]:
+			return fmt.Errorf("pools[%d].name: pool %s is named twice", i, p.Name)
+		case p.Mode != string(work.Static) && p.Mode != string(work.Dynamic):
+			return fmt.Errorf("pools[%d].mode: expected static or dynamic, got %q", i, p.Mode)
+		}
+		seen[p.Name] = true
+	}
+	for _, x := range []struct {
+		name      string
+		low, high float64
+		got       float64
+	}{
+		{"server.keep_ended", 1, 1e7, float64(c.Server.Keep)},
+		{"queue.priority_weight", 0, 1, c.Queue.PriorityWeight},
+		{"queue.ask_for_more_at", 0, 1e6, float64(c.Queue.AskForMore)},
+		{"allocation.retries", 1, 1000, float64(c.Allocation.Retries)},
+		{"allocation.timeout (seconds)", 0.1, 86400, time.Duration(c.Allocation.Timeout).Seconds()},
+		{"sharing.tasks_per_gpu", 1, 64, float64(c.Sharing.Tasks)},
+		{"elastic.scan_every (seconds)", 0.1, 3600, time.Duration(c.Elastic.Scan).Seconds()},
+		{"alerts.waiting_above", 0, 1e6, float64(c.Alerts.Waiting)},
+	} {
+		if !(x.got >= x.low && x.got <= x.high) { // a NaN is outside too
+			return fmt.Errorf("%s: expected %g to %g, got %g", x.name, x.low, x.high, x.got)
+		}
+	}
+	if c.Elastic.Low > c.Elastic.High {
+		return fmt.Errorf("elastic.low_mark: expected at most high_mark (%s), got %s", c.Elastic.High, c.Elastic.Low)
+	}
+	for _, x := range []struct{ name, got string }{{"smallest_slice", c.Allocation.Smallest}, {"largest_slice", c.Allocation.Largest}} {
+		if r, err := work.ParseGPUs(x.got); err != nil || r.Milli == 0 && r.GPUs != 1 {
+			return fmt.Errorf("allocation.%s: expected a fraction such as 1/7 or 0.5, got %q", x.name, x.got)
+		}
+	}
+	return nil
+}
+
+// WorkPools are the pools in core words.
+func (c Config) WorkPools() []work.Pool {
+	if len(c.Pools) == 0 {
+		return []work.Pool{{Name: DefaultPool, Mode: work.Dynamic, TTL: time.Duration(c.Queue.TTL)}}
+	}
+	var out []work.Pool
+	for _, p := range c.Pools {
+		ttl := p.TTL
+		if ttl == 0 {
+			ttl = c.Queue.TTL
+		}
+		out = append(out, work.Pool{Name: p.Name, Hosts: p.Hosts, Mode: work.PoolMode(p.Mode), TTL: time.Duration(ttl)})
+	}
+	return out
+}

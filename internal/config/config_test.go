@@ -1,0 +1,153 @@
+package config
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "rewrite config.example.yaml and docs/config.schema.json")
+
+func golden(t *testing.T, path, want string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("%s differs from the tags of config.Config: run go test ./internal/config -update and look at the difference", path)
+	}
+}
+
+func TestExampleAgrees(t *testing.T) {
+	golden(t, "../../config.example.yaml", Example())
+	c, err := Load("../../config.example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(c, Default()) {
+		t.Errorf("the example gives %+v, an empty file %+v", c, Default())
+	}
+}
+
+func TestSchemaAgrees(t *testing.T) {
+	b, err := Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !json.Valid(b) {
+		t.Fatal("the schema is not JSON")
+	}
+	golden(t, "../../docs/config.schema.json", string(b)+"\n")
+}
+
+// The numbers of DESIGN.md's table, by hand: a default that drifts is seen here.
+func TestDefaults(t *testing.T) {
+	c := Default()
+	for _, x := range []struct {
+		name      string
+		got, want any
+	}{
+		{"low mark", c.Elastic.Low, Percent(0.6)}, {"high mark", c.Elastic.High, Percent(0.9)}, {"idle mark", c.Elastic.Idle, Percent(0.7)},
+		{"smallest slice", c.Allocation.Smallest, "1/7"}, {"largest slice", c.Allocation.Largest, "1/2"},
+		{"allocation timeout", c.Allocation.Timeout, Duration(30 * time.Second)}, {"queue TTL", c.Queue.TTL, Duration(time.Hour)},
+		{"ask for more", c.Queue.AskForMore, 10}, {"back-pressure", c.Queue.BackPressure, Percent(0.8)},
+		{"sharers", c.Sharing.Tasks, 4}, {"scan", c.Elastic.Scan, Duration(5 * time.Second)},
+		{"alert utilisation", c.Alerts.Utilisation, Percent(0.5)}, {"alert for", c.Alerts.For, Duration(5 * time.Minute)}, {"alert waiting", c.Alerts.Waiting, 5},
+		{"priority weight", c.Queue.PriorityWeight, 0.7}, {"agent CPU", c.Agent.CPU, Percent(0.05)}, {"agent memory", c.Agent.Memory, Size(100)},
+		{"pool size", [2]int{PoolSizeLow, PoolSizeHigh}, [2]int{8, 16}},
+	} {
+		if !reflect.DeepEqual(x.got, x.want) {
+			t.Errorf("%s: got %v, DESIGN.md says %v", x.name, x.got, x.want)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, x := range []struct{ name, text, want string }{
+		{"unknown section", "quue:\n  ttl: 1h\n", "quue"},
+		{"unknown field", "queue:\n  tll: 1h\n", "tll"},
+		{"bad duration", "queue:\n  ttl: soon\n", "expected a duration"},
+		{"negative duration", "queue:\n  ttl: -1h\n", "expected a duration"},
+		{"bad percent", "elastic:\n  low_mark: 0.6\n", "expected a share such as 60%"},
+		{"percent over 100", "elastic:\n  low_mark: 160%\n", "expected a share"},
+		{"marks crossed", "elastic:\n  low_mark: 95%\n", "at most high_mark"},
+		{"bad size", "agent:\n  memory_below: lots\n", "is not understood"},
+		{"not yaml", "queue: [\n", "config.yaml"},
+		{"pool twice", "pools:\n  - name: a\n  - name: a\n", "named twice"},
+		{"pool mode", "pools:\n  - name: a\n    mode: magic\n", "static or dynamic"},
+		{"pool name", "pools:\n  - name: a b\n", "one word"},
+		{"weight", "queue:\n  priority_weight: 2\n", "expected 0 to 1"},
+		{"weight NaN", "queue:\n  priority_weight: .nan\n", "expected 0 to 1"},
+		{"sharers", "sharing:\n  tasks_per_gpu: 0\n", "expected 1 to 64"},
+		{"slice", "allocation:\n  smallest_slice: 3\n", "expected a fraction"},
+		{"a list where a section belongs", "queue: [1]\n", "config.yaml"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			_, err := Parse("config.yaml", []byte(x.text))
+			if err == nil || !strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), "config.yaml") {
+				t.Errorf("got error %v, want one with the file and %q", err, x.want)
+			}
+		})
+	}
+}
+
+func TestUnknownFieldNamesItsLine(t *testing.T) {
+	_, err := Parse("config.yaml", []byte("queue:\n  ttl: 1h\n  tll: 2h\n"))
+	if err == nil || !strings.Contains(err.Error(), "[3:") {
+		t.Errorf("got %v, want an error that names line 3", err)
+	}
+}
+
+func TestWorkPools(t *testing.T) {
+	c, err := Parse("x", []byte("queue:\n  ttl: 2h\npools:\n  - name: a\n    hosts: [\"a-*\"]\n    mode: static\n    ttl: 10m\n  - name: b\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ps := c.WorkPools()
+	if len(ps) != 2 || ps[0].TTL != 10*time.Minute || ps[0].Mode != "static" || ps[1].TTL != 2*time.Hour || ps[1].Mode != "dynamic" {
+		t.Errorf("got %+v", ps)
+	}
+}
+
+func TestIdle(t *testing.T) {
+	c, err := Parse("x", []byte("elastic:\n  low_mark: 50%\n  scan_every: 1s\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Idle(); !reflect.DeepEqual(got, []string{"elastic.low_mark"}) {
+		t.Errorf("got %v, want only the mark: scanning works already", got)
+	}
+}
+
+func TestDurationText(t *testing.T) {
+	for _, x := range []struct {
+		d    time.Duration
+		want string
+	}{{0, "0s"}, {30 * time.Second, "30s"}, {time.Minute, "1m"}, {5 * time.Minute, "5m"}, {time.Hour, "1h"}, {90 * time.Minute, "1h30m"}, {time.Hour + time.Second, "1h0m1s"}, {10 * time.Hour, "10h"}} {
+		if got := Duration(x.d).String(); got != x.want {
+			t.Errorf("%v: got %q, want %q", x.d, got, x.want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(Example()))
+	f.Add([]byte("pools:\n  - name: a\n"))
+	f.Add([]byte("queue: {ttl: 1h}"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := Parse("fuzz", b)
+		if err == nil && len(c.WorkPools()) == 0 {
+			t.Error("a valid file left no pool")
+		}
+	})
+}

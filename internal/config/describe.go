@@ -1,0 +1,181 @@
+package config
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// fill sets every field to the default in its tag.
+func fill(c *Config) error {
+	return walk(reflect.ValueOf(c).Elem(), "", func(path string, f reflect.StructField, v reflect.Value) error {
+		text, ok := f.Tag.Lookup("default")
+		if !ok {
+			return nil
+		}
+		if err := set(v, text); err != nil {
+			return fmt.Errorf("default of %s: %w", path, err)
+		}
+		return nil
+	})
+}
+
+// walk visits the settings of a struct in order; sections are visited before what
+// is in them. Lists are visited as one.
+func walk(v reflect.Value, prefix string, visit func(path string, f reflect.StructField, v reflect.Value) error) error {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		path := prefix + key(f)
+		if err := visit(path, f, v.Field(i)); err != nil {
+			return err
+		}
+		if f.Type.Kind() == reflect.Struct {
+			if err := walk(v.Field(i), path+".", visit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func key(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	return name
+}
+
+func set(v reflect.Value, text string) error {
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return u.UnmarshalText([]byte(text))
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Int:
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return err
+		}
+		v.SetInt(int64(n))
+	case reflect.Float64:
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return err
+		}
+		v.SetFloat(f)
+	default:
+		return fmt.Errorf("type %s has no default in text", v.Type())
+	}
+	return nil
+}
+
+// Example is the text of config.example.yaml: every setting, its default and why.
+func Example() string {
+	var b strings.Builder
+	b.WriteString(`# Every setting of gpupool with its default and why. An empty file means all of this.
+# Check a file with: gpupool config check FILE. Generated from internal/config (go test ./internal/config -update).
+`)
+	c := Default()
+	_ = walk(reflect.ValueOf(&c).Elem(), "", func(path string, f reflect.StructField, v reflect.Value) error { //nolint:errcheck // the visitor never fails
+		indent := strings.Repeat("  ", strings.Count(path, "."))
+		doc := f.Tag.Get("doc")
+		if since := f.Tag.Get("since"); since != "" {
+			doc += " (No effect yet: waits for " + since + ".)"
+		}
+		switch f.Type.Kind() {
+		case reflect.Struct:
+			fmt.Fprintf(&b, "\n# %s\n%s:\n", doc, key(f))
+		case reflect.Slice:
+			fmt.Fprintf(&b, "\n# %s\n# pools:\n#   - name: %s\n#     hosts: [\"*\"]   # name patterns\n#     mode: dynamic  # or static: whole GPUs, exclusive\n#     ttl: 1h        # queue.ttl if left out\n", doc, DefaultPool)
+		default:
+			fmt.Fprintf(&b, "%s# %s\n%s%s: %s\n", indent, doc, indent, key(f), scalar(v))
+		}
+		return nil
+	})
+	return b.String()
+}
+
+func scalar(v reflect.Value) string {
+	if s, ok := v.Interface().(fmt.Stringer); ok {
+		return s.String()
+	}
+	if v.Kind() == reflect.String {
+		return strconv.Quote(v.String())
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// Schema is the JSON Schema (2020-12) of the file, for editors.
+func Schema() ([]byte, error) {
+	s := object(reflect.TypeFor[Config]())
+	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	s["title"] = "gpupool configuration"
+	return json.MarshalIndent(s, "", "  ")
+}
+
+func object(t reflect.Type) map[string]any {
+	props := map[string]any{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		p := property(f.Type)
+		p["description"] = f.Tag.Get("doc")
+		if d, ok := f.Tag.Lookup("default"); ok {
+			p["default"] = d
+			if n, err := strconv.ParseFloat(d, 64); err == nil && p["type"] != "string" {
+				p["default"] = n
+			}
+		}
+		if e := f.Tag.Get("enum"); e != "" {
+			p["enum"] = strings.Split(e, ",")
+		}
+		props[key(f)] = p
+	}
+	return map[string]any{"type": "object", "properties": props, "additionalProperties": false}
+}
+
+func property(t reflect.Type) map[string]any {
+	switch t {
+	case reflect.TypeFor[Duration]():
+		return map[string]any{"type": "string", "pattern": `^([0-9.]+(ns|us|µs|ms|s|m|h))+$`}
+	case reflect.TypeFor[Percent]():
+		return map[string]any{"type": "string", "pattern": `^[0-9.]+%$`}
+	case reflect.TypeFor[Size]():
+		return map[string]any{"type": "string", "pattern": `^[0-9.]+ ?[KMGT]?i?B$`}
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		return object(t)
+	case reflect.Slice:
+		return map[string]any{"type": "array", "items": property(t.Elem())}
+	case reflect.Int:
+		return map[string]any{"type": "integer"}
+	case reflect.Float64:
+		return map[string]any{"type": "number"}
+	}
+	return map[string]any{"type": "string"}
+}
+
+// Idle lists the settings that differ from their default and have no effect in
+// this version, so that nobody relies on them unawares.
+func (c Config) Idle() []string {
+	d := Default()
+	defaults := map[string]string{}
+	collect := func(to func(path, value string)) func(string, reflect.StructField, reflect.Value) error {
+		return func(path string, f reflect.StructField, v reflect.Value) error {
+			if f.Tag.Get("since") != "" {
+				to(path, scalar(v))
+			}
+			return nil
+		}
+	}
+	var out []string
+	_ = walk(reflect.ValueOf(&d).Elem(), "", collect(func(p, v string) { defaults[p] = v })) //nolint:errcheck // the visitor never fails
+	_ = walk(reflect.ValueOf(&c).Elem(), "", collect(func(p, v string) {                     //nolint:errcheck // the visitor never fails
+		if defaults[p] != v {
+			out = append(out, p)
+		}
+	}))
+	return out
+}
