@@ -1,0 +1,196 @@
+// Package fake is a driver for GPUs that do not exist: any number of hosts whose
+// boards keep state and refuse what hardware refuses.
+//
+// Hardware is the state machine alone, without clock and lock, for the simulator;
+// Driver puts time, load and faults around it, for the server and for tests. Carve
+// and Free cost what the part has slices; Observe and Usage walk everything.
+package fake
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gpupool/gpupool/internal/driver"
+	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// Times is how long the hardware takes. NVIDIA publishes no such table; the
+// defaults are assumptions (facts/nvidia.md: destroying an instance may take
+// about a second).
+type Times struct {
+	SetMIG     time.Duration // switching MIG mode where that needs no reset
+	SetMIGSlow time.Duration // and where it does (Ampere)
+	Create     time.Duration // a GPU instance with its compute instance
+	Destroy    time.Duration
+	Whole      time.Duration // handing out a whole GPU
+	Share      time.Duration // starting a share (MPS)
+}
+
+// DefaultTimes are the assumptions used unless told otherwise.
+func DefaultTimes() Times {
+	return Times{SetMIG: time.Second, SetMIGSlow: 10 * time.Second, Create: time.Second, Destroy: time.Second,
+		Whole: 100 * time.Millisecond, Share: 200 * time.Millisecond}
+}
+
+// freedKept is how many freed owners are remembered, to refuse a Carve that comes
+// after its Free. A late command is late by seconds, so the last ones are enough.
+const freedKept = 1 << 16
+
+// Hardware is boards in hosts. It is not safe for concurrent use.
+type Hardware struct {
+	hosts  []gpu.HostInfo
+	models []gpu.Model
+	times  Times
+	boards map[string]*Board // by UUID
+	hostOf map[string]string // by UUID
+	parts  map[work.Owner]*part
+	freed  map[work.Owner]bool
+	order  []work.Owner // of freed, oldest first from next on
+	next   int
+}
+
+// part is what stands for an owner.
+type part struct {
+	host    string
+	tenant  string
+	slices  []driver.Slice
+	devices []string
+	unclear bool // half done
+}
+
+// NewHardware makes empty boards. Every GPU's model must be among the models.
+func NewHardware(hosts []gpu.HostInfo, models []gpu.Model, t Times) (*Hardware, error) {
+	h := &Hardware{hosts: hosts, models: models, times: t, boards: map[string]*Board{}, hostOf: map[string]string{},
+		parts: map[work.Owner]*part{}, freed: map[work.Owner]bool{}}
+	geos := map[string]*gpu.Geometry{}
+	for _, m := range models {
+		if err := m.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	for _, host := range hosts {
+		for _, g := range host.GPUs {
+			if geos[g.Model] == nil {
+				for _, m := range models {
+					if m.Key == g.Model {
+						geos[g.Model] = gpu.NewGeometry(m)
+					}
+				}
+			}
+			switch {
+			case geos[g.Model] == nil:
+				return nil, fmt.Errorf("host %s: GPU model %s is not known", host.Name, g.Model)
+			case h.boards[g.ID] != nil:
+				return nil, fmt.Errorf("host %s: GPU %s is named twice", host.Name, g.ID)
+			}
+			h.boards[g.ID] = &Board{geo: geos[g.Model]}
+			h.hostOf[g.ID] = host.Name
+		}
+	}
+	return h, nil
+}
+
+// Carve makes every slice of a part, or none, and returns how long that takes.
+// It follows the contract of driver.Driver.
+func (h *Hardware) Carve(p driver.Part) (time.Duration, error) {
+	if old := h.parts[p.Owner]; old != nil {
+		if old.unclear {
+			return 0, refuse(driver.ErrUnclear, "an earlier try for %s is half done: free it first", p.Owner)
+		}
+		return 0, nil
+	}
+	if h.freed[p.Owner] {
+		return 0, refuse(driver.ErrFreed, "%s was freed already: an owner is never used twice", p.Owner)
+	}
+	var took time.Duration
+	for i, s := range p.Slices {
+		d, err := h.carve(p, s)
+		if err != nil {
+			for _, made := range p.Slices[:i] {
+				h.boards[made.GPUID].free(p.Owner) //nolint:errcheck // made just now, nothing uses it
+			}
+			return 0, err
+		}
+		took = max(took, d) // GPUs are cut side by side
+	}
+	h.parts[p.Owner] = &part{host: p.Host, tenant: p.Tenant, slices: p.Slices}
+	return took, nil
+}
+
+// carve makes one slice.
+func (h *Hardware) carve(p driver.Part, s driver.Slice) (time.Duration, error) {
+	b := h.boards[s.GPUID]
+	if b == nil || h.hostOf[s.GPUID] != p.Host {
+		return 0, refuse(driver.ErrNoDevice, "host %s has no GPU %s", p.Host, s.GPUID)
+	}
+	var took time.Duration
+	if wants := s.Mode == gpu.ModeMIG; wants != b.mig && b.empty() && b.geo.Model.HasMIG() {
+		if err := b.SetMIG(wants); err != nil {
+			return 0, err
+		}
+		took = h.times.SetMIG
+		if b.geo.Model.SlowMode {
+			took = h.times.SetMIGSlow
+		}
+	}
+	switch s.Mode {
+	case gpu.ModeWhole:
+		return took + h.times.Whole, b.takeWhole(p.Owner)
+	case gpu.ModeShared:
+		if s.Share == nil {
+			return 0, refuse(driver.ErrIllegal, "a shared slice needs its share")
+		}
+		return took + h.times.Share, b.takeShare(p.Owner, *s.Share)
+	case gpu.ModeMIG:
+		gi, err := b.CreateGI(s.Profile, s.Start)
+		if err != nil {
+			return 0, err
+		}
+		b.gis[len(b.gis)-1].owner = p.Owner
+		return took + h.times.Create, b.CreateCI(gi)
+	}
+	return 0, refuse(driver.ErrIllegal, "a slice cannot be made in mode %q", s.Mode)
+}
+
+// Free destroys what stands for the owner and returns how long that takes.
+func (h *Hardware) Free(host string, o work.Owner) (time.Duration, error) {
+	p := h.parts[o]
+	if p == nil {
+		h.remember(o)
+		return 0, nil
+	}
+	var took time.Duration
+	for _, s := range p.slices {
+		b := h.boards[s.GPUID]
+		if b.lost != "" {
+			continue // gone with the GPU; a reset leaves nothing
+		}
+		if err := b.free(o); err != nil {
+			return 0, err
+		}
+		if s.Mode == gpu.ModeMIG {
+			took = h.times.Destroy
+		}
+	}
+	delete(h.parts, o)
+	h.remember(o)
+	return took, nil
+}
+
+func (h *Hardware) remember(o work.Owner) {
+	if h.freed[o] {
+		return
+	}
+	h.freed[o] = true
+	if len(h.order) < freedKept {
+		h.order = append(h.order, o)
+		return
+	}
+	delete(h.freed, h.order[h.next])
+	h.order[h.next] = o
+	h.next = (h.next + 1) % freedKept
+}
+
+// Board gives a GPU by its UUID, or nil: for tests of the rules.
+func (h *Hardware) Board(id string) *Board { return h.boards[id] }

@@ -1,0 +1,261 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gpupool/gpupool/internal/engine"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// Column is what one policy did with the trace. Times are in seconds.
+type Column struct {
+	Tasks        int     `json:"tasks"`          // submitted
+	Finished     int     `json:"finished"`       // ended by themselves, well
+	Expired      int     `json:"expired"`        // waited past a TTL (off in experiments)
+	Rejected     int     `json:"rejected"`       // no cluster of this shape could ever run them
+	Failed       int     `json:"failed"`         // ended otherwise
+	Waiting      int     `json:"waiting"`        // still in line when the run stopped
+	Running      int     `json:"running"`        // still holding GPUs when the run stopped
+	GPUs         int     `json:"gpus"`           // of the cluster
+	GPUsPeak     int     `json:"gpus_peak"`      // most GPUs with anything on them at once
+	GPUsMean     float64 `json:"gpus_mean"`      // the same, mean over virtual time
+	HoursHeld    float64 `json:"gpu_hours_held"` // of slices by their compute, from placed to freed
+	HoursUsed    float64 `json:"gpu_hours_used"` // what tasks asked for, while they ran
+	IdleFraction float64 `json:"idle_fraction"`  // 1 - used/held
+	WaitMean     float64 `json:"wait_mean_s"`    // from submission to placement, of those placed
+	WaitP50      float64 `json:"wait_p50_s"`
+	WaitP95      float64 `json:"wait_p95_s"`
+	WaitP99      float64 `json:"wait_p99_s"`
+	StartupMean  float64 `json:"startup_mean_s"` // from placement to running: carving
+	JCTMean      float64 `json:"jct_mean_s"`     // from submission to the end, of those finished
+	Preemptions  int     `json:"preemptions"`
+	Resizes      int     `json:"resizes"`
+	Decisions    int     `json:"decisions"` // placements, refusals, expiries, preemptions and resizes
+}
+
+// Point is a value from a time on.
+type Point struct {
+	At    time.Duration
+	Value float64
+}
+
+// Outcome is a column and what its plots are drawn from.
+type Outcome struct {
+	Column
+	Virtual time.Duration // from the first submission possible to the last word
+	InUse   []Point       // GPUs with anything on them
+	InLine  []Point       // tasks waiting
+	Waits   []float64     // seconds, sorted
+	stopped bool          // ended early as hopeless
+}
+
+// holding is what the recorder keeps of a lease.
+type holding struct {
+	parts []work.Part
+	left  int
+}
+
+type leaseKey struct {
+	task  work.TaskID
+	epoch uint32
+}
+
+type taskRow struct {
+	placed, running work.Time // 0 = not yet
+}
+
+// recorder turns the facts of a run into numbers.
+type recorder struct {
+	sim       *simulation
+	rows      []taskRow // by task number - 1
+	leases    map[leaseKey]*holding
+	onGPU     []int32 // slices on each GPU
+	memMiB    int64   // of the cluster's first GPU model
+	last      work.Time
+	inUse     int
+	heldMilli int64
+	inLine    int
+	out       Outcome
+
+	useTime, heldTime, usedTime float64 // GPU seconds; milli GPU seconds twice
+	waitSum, startupSum, jctSum float64
+}
+
+func newRecorder(s *simulation) *recorder {
+	r := &recorder{sim: s, leases: map[leaseKey]*holding{}, last: epoch}
+	r.onGPU = make([]int32, GPUCount(s.setup.Hosts))
+	r.out.GPUs = len(r.onGPU)
+	if gpus := s.writer.Engine.GPUs(); len(gpus) > 0 {
+		if _, m := s.writer.Engine.Cluster().Model(gpus[0].Model); m != nil {
+			r.memMiB = m.Model.MemoryMiB
+		}
+	}
+	return r
+}
+
+func (r *recorder) done() int {
+	return r.out.Finished + r.out.Failed + r.out.Expired + r.out.Rejected
+}
+
+func (r *recorder) reject(error) {
+	r.out.Tasks++
+	r.out.Rejected++
+	r.out.Decisions++
+}
+
+// take counts the facts of one instant.
+func (r *recorder) take(now work.Time, facts []engine.Fact) {
+	r.pass(now)
+	use, line := r.inUse, r.inLine
+	for _, f := range facts {
+		switch f := f.(type) {
+		case engine.Submitted:
+			r.rows = append(r.rows, taskRow{})
+			r.out.Tasks++
+			r.inLine++
+		case engine.Placed:
+			r.placed(now, f)
+		case engine.Freed:
+			r.freed(f.Owner)
+		case engine.Became:
+			r.became(now, f)
+		}
+	}
+	at := now.Sub(epoch)
+	if r.inUse != use || len(r.out.InUse) == 0 {
+		r.out.InUse = append(r.out.InUse, Point{at, float64(r.inUse)})
+	}
+	if r.inLine != line || len(r.out.InLine) == 0 {
+		r.out.InLine = append(r.out.InLine, Point{at, float64(r.inLine)})
+	}
+	r.out.GPUsPeak = max(r.out.GPUsPeak, r.inUse)
+}
+
+// pass lets time go by with everything as it is.
+func (r *recorder) pass(now work.Time) {
+	dt := now.Sub(r.last).Seconds()
+	r.useTime += float64(r.inUse) * dt
+	r.heldTime += float64(r.heldMilli) * dt
+	r.last = now
+}
+
+func (r *recorder) placed(now work.Time, f engine.Placed) {
+	r.inLine--
+	r.out.Decisions++
+	r.rows[f.Task-1].placed = now
+	r.leases[leaseKey{f.Task, f.Epoch}] = &holding{f.Parts, len(f.Parts)}
+	for _, p := range f.Parts {
+		r.heldMilli += int64(p.Milli())
+		for _, s := range p.Slices {
+			if r.onGPU[s.GPU]++; r.onGPU[s.GPU] == 1 {
+				r.inUse++
+			}
+		}
+	}
+}
+
+func (r *recorder) freed(o work.Owner) {
+	key := leaseKey{o.Task, o.Epoch}
+	h := r.leases[key]
+	p := h.parts[o.Member]
+	r.heldMilli -= int64(p.Milli())
+	for _, s := range p.Slices {
+		if r.onGPU[s.GPU]--; r.onGPU[s.GPU] == 0 {
+			r.inUse--
+		}
+	}
+	if h.left--; h.left == 0 {
+		delete(r.leases, key)
+	}
+}
+
+func (r *recorder) became(now work.Time, f engine.Became) {
+	row := &r.rows[f.Task-1]
+	submitted := r.sim.submitAt(int(r.sim.row[f.Task-1]))
+	if row.running != 0 && f.State != work.StateRunning {
+		r.ran(f.Task, now)
+	}
+	switch f.State {
+	case work.StateRunning:
+		wait := row.placed.Sub(submitted).Seconds()
+		r.out.Waits = append(r.out.Waits, wait)
+		r.waitSum += wait
+		r.startupSum += now.Sub(row.placed).Seconds()
+		row.running = now
+	case work.Queued:
+		r.inLine++
+	case work.Yielding:
+		r.out.Preemptions++
+		r.out.Decisions++
+	case work.Succeeded:
+		r.out.Finished++
+		r.jctSum += now.Sub(submitted).Seconds()
+	case work.Expired:
+		r.inLine--
+		r.out.Expired++
+		r.out.Decisions++
+	case work.Failed, work.StateCancel:
+		r.out.Failed++
+	case work.Starting, work.Parked:
+	}
+}
+
+// ran counts what a task used of what it asked for.
+func (r *recorder) ran(id work.TaskID, now work.Time) {
+	row := &r.rows[id-1]
+	spec := &r.sim.specs[r.sim.row[id-1]]
+	r.usedTime += float64(asked(spec.Request, r.memMiB)) * now.Sub(row.running).Seconds()
+	row.running = 0
+}
+
+// finish ends a run that was cut off.
+func (r *recorder) finish(now work.Time) {
+	if now <= r.last {
+		return
+	}
+	r.pass(now)
+}
+
+func (r *recorder) outcome() *Outcome {
+	o := &r.out
+	for i := range r.rows {
+		if r.rows[i].running != 0 {
+			r.ran(work.TaskID(i+1), r.last)
+		}
+	}
+	o.Virtual = r.last.Sub(epoch)
+	o.Waiting = r.inLine
+	o.Running = o.Tasks - o.Waiting - r.done()
+	if s := o.Virtual.Seconds(); s > 0 {
+		o.GPUsMean = r.useTime / s
+	}
+	o.HoursHeld = r.heldTime / 1000 / 3600
+	o.HoursUsed = r.usedTime / 1000 / 3600
+	if o.HoursHeld > 0 {
+		o.IdleFraction = 1 - o.HoursUsed/o.HoursHeld
+	}
+	slices.Sort(o.Waits)
+	if n := float64(len(o.Waits)); n > 0 {
+		o.WaitMean = r.waitSum / n
+		o.StartupMean = r.startupSum / n
+	}
+	o.WaitP50, o.WaitP95, o.WaitP99 = quantile(o.Waits, 0.50), quantile(o.Waits, 0.95), quantile(o.Waits, 0.99)
+	if o.Finished > 0 {
+		o.JCTMean = r.jctSum / float64(o.Finished)
+	}
+	return o
+}
+
+// quantile is the nearest-rank quantile of sorted values: the smallest that at
+// least a share q of them do not exceed.
+func quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	i := int(q * float64(len(sorted)))
+	if float64(i) < q*float64(len(sorted)) {
+		i++
+	}
+	return sorted[min(max(i-1, 0), len(sorted)-1)]
+}

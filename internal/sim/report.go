@@ -1,0 +1,159 @@
+package sim
+
+import (
+	"bytes"
+	_ "embed" // the page's template
+	"fmt"
+	"html/template"
+	"image/color"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+//go:embed report.html
+var reportHTML string
+
+// One colour for each policy in all plots; they differ in lightness too, and the
+// lines in dashes, so that no one needs to see colours to tell them apart.
+var (
+	staticColour = color.RGBA{R: 0xb4, G: 0x53, B: 0x09, A: 0xff}
+	pooledColour = color.RGBA{R: 0x1d, G: 0x4e, B: 0x89, A: 0xff}
+)
+
+// chart is a plot with its title, as SVG.
+type chart struct {
+	Title string
+	SVG   template.HTML
+}
+
+// WriteReport writes one self-contained HTML page about a comparison.
+func (c *Comparison) WriteReport(w io.Writer) error {
+	if c.static == nil || c.pooled == nil {
+		return fmt.Errorf("a report needs a comparison that was run here")
+	}
+	page := struct {
+		*Comparison
+		Rows   []Row
+		Charts []chart
+		Made   string
+	}{Comparison: c, Rows: c.Rows(), Made: time.Now().UTC().Format("2006-01-02 15:04 MST")}
+	for _, chartOf := range []func() (chart, error){c.chartInUse, c.chartInLine, c.chartWaits} {
+		x, err := chartOf()
+		if err != nil {
+			return fmt.Errorf("draw the report: %w", err)
+		}
+		page.Charts = append(page.Charts, x)
+	}
+	t, err := template.New("report").Parse(reportHTML)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, page)
+}
+
+func (c *Comparison) chartInUse() (chart, error) {
+	return c.overTime("GPUs in use over time", "GPUs with anything on them", c.static.InUse, c.pooled.InUse)
+}
+
+func (c *Comparison) chartInLine() (chart, error) {
+	return c.overTime("Tasks waiting over time", "tasks in line", c.static.InLine, c.pooled.InLine)
+}
+
+func (c *Comparison) overTime(title, y string, static, pooled []Point) (chart, error) {
+	unit, name := 24*time.Hour, "days"
+	if c.VirtualS < 3*86400 {
+		unit, name = time.Hour, "hours"
+	}
+	total := time.Duration(c.VirtualS * float64(time.Second))
+	curve := func(ps []Point) plotter.XYs {
+		thin := thinned(ps, total, 600)
+		out := make(plotter.XYs, len(thin))
+		for i, p := range thin {
+			out[i] = plotter.XY{X: float64(p.At) / float64(unit), Y: p.Value}
+		}
+		return out
+	}
+	p := plot.New()
+	p.X.Label.Text, p.Y.Label.Text = name, y
+	p.Y.Min = 0
+	return drawn(title, p, curve(static), curve(pooled), plotter.PostStep)
+}
+
+func (c *Comparison) chartWaits() (chart, error) {
+	p := plot.New()
+	p.X.Label.Text, p.Y.Label.Text = "wait (a second at least)", "share of tasks that waited no longer"
+	p.X.Scale = plot.LogScale{}
+	p.X.Tick.Marker = plot.ConstantTicks{{Value: 1, Label: "1 s"}, {Value: 10, Label: "10 s"}, {Value: 60, Label: "1 min"},
+		{Value: 600, Label: "10 min"}, {Value: 3600, Label: "1 h"}, {Value: 21600, Label: "6 h"}, {Value: 86400, Label: "1 d"}, {Value: 604800, Label: "7 d"}}
+	p.Y.Min, p.Y.Max = 0, 1
+	return drawn("Distribution of waits", p, waitCurve(c.static.Waits), waitCurve(c.pooled.Waits), plotter.PostStep)
+}
+
+// waitCurve is the cumulative distribution at 200 quantiles.
+func waitCurve(sorted []float64) plotter.XYs {
+	const n = 200
+	out := make(plotter.XYs, 0, n+1)
+	for i := range n + 1 {
+		q := float64(i) / n
+		out = append(out, plotter.XY{X: math.Max(quantile(sorted, q), 1), Y: q})
+	}
+	return out
+}
+
+func drawn(title string, p *plot.Plot, static, pooled plotter.XYs, step plotter.StepKind) (chart, error) {
+	for _, l := range []struct {
+		name   string
+		points plotter.XYs
+		colour color.Color
+		dashes []vg.Length
+	}{{"static", static, staticColour, []vg.Length{vg.Points(5), vg.Points(2)}}, {"pooled", pooled, pooledColour, nil}} {
+		line, err := plotter.NewLine(l.points)
+		if err != nil {
+			return chart{}, err
+		}
+		line.StepStyle, line.Color, line.Dashes, line.Width = step, l.colour, l.dashes, vg.Points(1.4)
+		p.Add(line)
+		p.Legend.Add(l.name, line)
+	}
+	p.Legend.Top = true
+	p.Add(plotter.NewGrid())
+	canvas := vgsvg.New(24*vg.Centimeter, 9*vg.Centimeter)
+	p.Draw(draw.New(canvas))
+	var b bytes.Buffer
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return chart{}, err
+	}
+	_, svg, _ := strings.Cut(b.String(), "<svg") // without the XML prolog, which HTML does not know
+	svg = "<svg role=\"img\" aria-label=\"" + template.HTMLEscapeString(title) + "\"" + svg
+	return chart{title, template.HTML(svg)}, nil //nolint:gosec // drawn here from numbers and fixed words
+}
+
+// thinned keeps at most n steps of a curve, each the greatest value of its share
+// of the time, so that no peak is lost.
+func thinned(ps []Point, total time.Duration, n int) []Point {
+	if len(ps) <= n || total <= 0 {
+		return ps
+	}
+	out := make([]Point, 0, n+1)
+	value := ps[0].Value
+	next := 0
+	for i := range n {
+		from, to := total*time.Duration(i)/time.Duration(n), total*time.Duration(i+1)/time.Duration(n)
+		peak := value
+		for next < len(ps) && ps[next].At < to {
+			value = ps[next].Value
+			peak = max(peak, value)
+			next++
+		}
+		out = append(out, Point{from, peak})
+	}
+	return append(out, Point{total, ps[len(ps)-1].Value})
+}
