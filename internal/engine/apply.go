@@ -23,6 +23,7 @@ func (e *Engine) apply(f Fact) {
 		e.cluster.SetModel(f.Model)
 		e.learned = slices.DeleteFunc(e.learned, func(m gpu.Model) bool { return m.Key == f.Model.Key })
 		e.learned = append(e.learned, f.Model)
+		e.wakeAll()
 	case HostJoined:
 		e.cluster.AddHost(f.Host, f.Pool)
 	case HostChanged:
@@ -70,6 +71,9 @@ func (e *Engine) applyLease(f Fact) {
 		l, p := e.mustPart(f.Owner)
 		exit := f.Exit
 		p.Exit, p.Phase = &exit, PhaseEnded
+		if l.Exit == nil || l.Exit.OK() { // the first failure decides; else the last member's end
+			l.Exit = &exit
+		}
 		if l.Closing {
 			p.Phase = PhaseFreeing
 		}
@@ -219,10 +223,8 @@ func (e *Engine) settle(t *Task) {
 	if l == nil {
 		return
 	}
-	for _, p := range l.Parts { // the first failure decides; else the last member's end
-		if p.Exit != nil && (t.Exit == nil || t.Exit.OK()) {
-			t.Exit = p.Exit
-		}
+	if t.State.Terminal() { // else it runs again, and that is what will count
+		t.Exit = l.Exit
 	}
 	l.Settled, t.lease = true, nil
 	e.dropFreed(l)
@@ -249,7 +251,11 @@ func (e *Engine) applyFreed(o work.Owner) {
 	if e.held[t.Spec.Tenant] -= p.Milli(); e.held[t.Spec.Tenant] == 0 {
 		delete(e.held, t.Spec.Tenant)
 	}
-	e.wake(t.Spec.Pool)
+	if x := e.tenants[t.Spec.Tenant]; x != nil && x.LimitGPUs > 0 {
+		e.wakeAll() // the limit is one for all pools
+	} else {
+		e.wake(e.cluster.Hosts[p.Host].Pool) // not the task's: the host may have moved since
+	}
 	e.dropFreed(l)
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/work"
@@ -178,7 +179,7 @@ func NewLedger(cfg Config) *Ledger {
 // Add takes the facts of one Step of e.
 func (l *Ledger) Add(e *Engine, facts []Fact) error {
 	for _, f := range facts {
-		if err := l.one(e, f); err != nil {
+		if err := l.one(f); err != nil {
 			return fmt.Errorf("%s %+v: %w", f.Kind(), f, err)
 		}
 		b, err := Encode(e.now, f)
@@ -197,7 +198,7 @@ func (l *Ledger) Add(e *Engine, facts []Fact) error {
 	return nil
 }
 
-func (l *Ledger) one(e *Engine, f Fact) error {
+func (l *Ledger) one(f Fact) error {
 	switch f := f.(type) {
 	case Submitted:
 		if _, known := l.states[f.Task]; known {
@@ -209,7 +210,7 @@ func (l *Ledger) one(e *Engine, f Fact) error {
 			return fmt.Errorf("epoch %d was used before", f.Epoch)
 		}
 		l.epochs[f.Task] = f.Epoch
-		if err := l.withinLimit(e, f); err != nil {
+		if err := l.withinLimit(f); err != nil {
 			return err
 		}
 	case Started:
@@ -234,7 +235,7 @@ func (l *Ledger) one(e *Engine, f Fact) error {
 }
 
 // withinLimit: a placement never takes a tenant past its limit at that time.
-func (l *Ledger) withinLimit(e *Engine, f Placed) error {
+func (l *Ledger) withinLimit(f Placed) error {
 	t := l.shadow.tasks[f.Task]
 	if t == nil {
 		return fmt.Errorf("placed task %d is not known", f.Task)
@@ -250,7 +251,7 @@ func (l *Ledger) withinLimit(e *Engine, f Placed) error {
 }
 
 // Same compares the replayed state with the live one, byte for byte, and both
-// with what a restored snapshot says.
+// with what a restored snapshot says; and the deadlines that all three keep.
 func (l *Ledger) Same(e *Engine) error {
 	live, err := e.Snapshot()
 	if err != nil {
@@ -273,6 +274,9 @@ func (l *Ledger) Same(e *Engine) error {
 	}
 	if !bytes.Equal(live, again) {
 		return fmt.Errorf("restoring the snapshot gives another state:\nlive     %s\nrestored %s", live, again)
+	}
+	if a, b, c := e.deadlines(), l.shadow.deadlines(), restored.deadlines(); !slices.Equal(a, b) || !slices.Equal(a, c) {
+		return fmt.Errorf("other deadlines are kept:\nlive     %v\nreplayed %v\nrestored %v", a, b, c)
 	}
 	return nil
 }

@@ -90,6 +90,7 @@ type Lease struct {
 	Settled bool        `json:"settled,omitempty"` // the task took the arrow that closing leads to
 	Then    work.State  `json:"then,omitempty"`    // what becomes of the task
 	Reason  work.Reason `json:"reason"`            // of closing
+	Exit    *work.Exit  `json:"exit,omitempty"`    // of the member that decides how the task ended
 }
 
 // Task is a task and where it stands.

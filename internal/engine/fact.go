@@ -168,6 +168,11 @@ func Decode(b []byte) (work.Time, Fact, error) {
 	if err != nil {
 		return 0, nil, fmt.Errorf("fact %s is not readable: %w", r.Kind, err)
 	}
+	if m, ok := f.(ModelLearned); ok { // the size of its tables follows from it
+		if err := m.Model.Validate(); err != nil {
+			return 0, nil, fmt.Errorf("fact %s is not usable: %w", r.Kind, err)
+		}
+	}
 	return r.At, f, nil
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"path"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/gpupool/gpupool/internal/gpu"
@@ -32,8 +33,8 @@ func (e *Engine) setPools(pools []work.Pool) error {
 			e.emit(PoolSet{p})
 		}
 	}
-	for _, h := range e.cluster.Hosts {
-		if name := e.poolFor(h.Info.Name); name != h.Pool {
+	for _, h := range e.cluster.Hosts { // one that no pool names any more stays where it is
+		if name := e.poolFor(h.Info.Name); name != h.Pool && name != "" {
 			e.emit(HostMoved{h.Number, name})
 		}
 	}
@@ -135,7 +136,7 @@ func sameHost(was, is gpu.HostInfo) error {
 	if was.Driver != is.Driver {
 		return work.Errorf(work.CodeConflict, "host %s is reported by driver %s and by %s: give one of them another name", was.Name, was.Driver, is.Driver)
 	}
-	if was.CPUMilli != is.CPUMilli || was.MemMiB != is.MemMiB || !reflect.DeepEqual(was.GPUs, is.GPUs) {
+	if was.CPUMilli != is.CPUMilli || was.MemMiB != is.MemMiB || !slices.Equal(was.GPUs, is.GPUs) {
 		return work.Errorf(work.CodeConflict, "host %s came back with other CPUs, memory or GPUs than it had: give it another name", was.Name)
 	}
 	return nil

@@ -80,7 +80,7 @@ func (e *Engine) try(p *pool, t *Task, blocked placement.ModelSet) {
 	if p.blocked[t.Spec.Priority] == nil {
 		p.blocked[t.Spec.Priority] = placement.ModelSet{}
 	}
-	for _, m := range e.cluster.Candidates(p.Name, r) {
+	for _, m := range e.cluster.Wanted(p.Name, r) {
 		blocked[m] = true
 		p.blocked[t.Spec.Priority][m] = true
 	}
@@ -102,7 +102,7 @@ func (e *Engine) whyWaiting(t *Task) work.Reason {
 	}
 	parts := e.cluster.Find(placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: r})
 	if parts == nil {
-		why := e.cluster.Why(p.Name, r)
+		why := e.cluster.Why(p.Name, t.Spec.Tenant, r)
 		if until := e.suspectNote(p.Name); until != "" {
 			why.Msg += until
 		}
@@ -133,7 +133,7 @@ func (e *Engine) firstBefore(p *pool, t *Task) *Task {
 		if e.overLimit(x, leastMilli(r)) || !e.cluster.Possible(p.Name, r, true) {
 			return true
 		}
-		for _, m := range e.cluster.Candidates(p.Name, r) {
+		for _, m := range e.cluster.Wanted(p.Name, r) {
 			if slices.Contains(mine, m) {
 				first = x
 				return false

@@ -71,6 +71,9 @@ func Restore(cfg Config, b []byte) (e *Engine, err error) {
 	e = New(cfg)
 	e.now, e.lastID, e.ended = s.Now, s.LastID, s.Ended
 	for _, m := range s.Models {
+		if err := m.Validate(); err != nil { // the size of its tables follows from it
+			return nil, fmt.Errorf("the snapshot is not usable: %w", err)
+		}
 		e.apply(ModelLearned{m})
 	}
 	for _, p := range s.Pools {

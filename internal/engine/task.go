@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -24,7 +25,7 @@ func (e *Engine) submit(s work.Spec) error {
 	}
 	p := e.pools[s.Pool]
 	if p == nil {
-		return work.Errorf(work.CodeNotFound, "pool %q is not known: there are %s", s.Pool, strings.Join(e.order, ", "))
+		return work.Errorf(work.CodeNotFound, "pool %q is not known: there are %s", s.Pool, cmp.Or(strings.Join(e.order, ", "), "none yet"))
 	}
 	r := p.effective(s.Request)
 	if e.cluster.HasHosts(p.Name) && !e.cluster.Possible(p.Name, r, false) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"container/heap"
+	"slices"
 
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/work"
@@ -27,17 +28,18 @@ type timer struct {
 	owner work.Owner
 }
 
+func (t timer) compare(u timer) int {
+	return cmp.Or(cmp.Compare(t.at, u.at), cmp.Compare(t.kind, u.kind), cmp.Compare(t.owner.Task, u.owner.Task),
+		cmp.Compare(t.owner.Epoch, u.owner.Epoch), cmp.Compare(t.owner.Member, u.owner.Member))
+}
+
 // timers is a heap of deadlines in a total order, so that two engines with the
 // same deadlines fire them alike however they came to have them.
 type timers []timer
 
-func (t timers) Len() int { return len(t) }
-func (t timers) Less(i, j int) bool {
-	a, b := t[i], t[j]
-	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind), cmp.Compare(a.owner.Task, b.owner.Task),
-		cmp.Compare(a.owner.Epoch, b.owner.Epoch), cmp.Compare(a.owner.Member, b.owner.Member)) < 0
-}
-func (t timers) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].compare(t[j]) < 0 }
+func (t timers) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
 
 // Push and Pop are for container/heap only.
 func (t *timers) Push(x any) { *t = append(*t, x.(timer)) }
@@ -63,6 +65,14 @@ func (e *Engine) NextDeadline() (work.Time, bool) {
 		return 0, false
 	}
 	return e.timers[0].at, true
+}
+
+// deadlines lists what will fire later, in order: for Ledger. One that has fired
+// may be kept after a restart, as its command may have been lost.
+func (e *Engine) deadlines() []timer {
+	out := slices.DeleteFunc(slices.Clone(e.timers), func(t timer) bool { return t.at <= e.now || !e.pending(t) })
+	slices.SortFunc(out, timer.compare)
+	return slices.Compact(out)
 }
 
 func (e *Engine) fireTimers() {

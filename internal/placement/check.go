@@ -24,6 +24,51 @@ func (c *Cluster) Check() error {
 			return fmt.Errorf("host %s: %w", h.Info.Name, err)
 		}
 	}
+	return c.checkSums()
+}
+
+// checkSums verifies that what the shelves and shapes count is what there is.
+func (c *Cluster) checkSums() error {
+	type key struct {
+		pool  string
+		model int
+	}
+	free, cut, usable := map[key]int{}, map[key]int{}, map[key]int{}
+	for _, g := range c.GPUs {
+		if !c.usable(g) {
+			continue
+		}
+		k := key{c.Hosts[g.Host].Pool, g.model}
+		usable[k]++
+		switch g.Mode {
+		case gpu.ModeFree:
+			free[k]++
+		case gpu.ModeMIG:
+			cut[k]++
+		case gpu.ModeWhole, gpu.ModeShared:
+		}
+	}
+	all, up := map[*shape]int{}, map[*shape]int{}
+	for _, h := range c.Hosts {
+		all[h.shape]++
+		if h.Up && !h.Cordoned {
+			up[h.shape]++
+		}
+	}
+	for name, p := range c.pools { // order: only a yes or no comes out
+		for m, s := range p.shelves {
+			k := key{name, m}
+			if s != nil && (s.free != free[k] || s.part != cut[k] || s.usable != usable[k]) {
+				return fmt.Errorf("pool %s has %d free, %d cut and %d usable GPUs of %s; the index counts %d, %d and %d",
+					name, free[k], cut[k], usable[k], s.geo.Model.Key, s.free, s.part, s.usable)
+			}
+		}
+		for _, s := range p.shapes {
+			if s.all != all[s] || s.up != up[s] {
+				return fmt.Errorf("pool %s has %d hosts of a shape, %d usable; the index counts %d and %d", name, all[s], up[s], s.all, s.up)
+			}
+		}
+	}
 	return nil
 }
 
@@ -83,6 +128,9 @@ func (c *Cluster) checkIndex(g *GPU) error {
 }
 
 func (c *Cluster) checkHostIndex(h *Host) error {
+	if bare := c.pools[h.Pool].bare.has(h.Number); bare != (h.Up && !h.Cordoned && len(h.GPUs) == 0) {
+		return fmt.Errorf("in the bucket of hosts without GPUs: %v", bare)
+	}
 	for _, b := range h.bays {
 		s := c.pools[h.Pool].shelves[b.model]
 		for k := range s.hosts {

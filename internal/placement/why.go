@@ -2,6 +2,7 @@ package placement
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpupool/gpupool/internal/work"
@@ -14,6 +15,20 @@ func (c *Cluster) Possible(pool string, r work.Request, onlyUsable bool) bool {
 	if p == nil {
 		return false
 	}
+	models := c.Candidates(pool, r)
+	if r.GPUs == 0 {
+		return c.hold(p, models, r, onlyUsable)
+	}
+	for i := range models { // members of one gang get one model
+		if c.hold(p, models[i:i+1], r, onlyUsable) {
+			return true
+		}
+	}
+	return false
+}
+
+// hold reports whether empty hosts hold all members on GPUs of these models.
+func (c *Cluster) hold(p *poolIndex, models []int, r work.Request, onlyUsable bool) bool {
 	members := 0
 	for _, s := range p.shapes {
 		hosts := s.all
@@ -21,7 +36,7 @@ func (c *Cluster) Possible(pool string, r work.Request, onlyUsable bool) bool {
 			hosts = s.up
 		}
 		if hosts > 0 {
-			if members += hosts * c.perHost(s, pool, r); members >= r.Count() {
+			if members += hosts * c.perHost(s, models, r); members >= r.Count() {
 				return true
 			}
 		}
@@ -29,17 +44,29 @@ func (c *Cluster) Possible(pool string, r work.Request, onlyUsable bool) bool {
 	return false
 }
 
+// Wanted returns the models that a request could be placed on if the hosts
+// usable now were empty: all that a task which waits may keep others from. A
+// model can serve a request (Candidates) and yet stand in no host with enough
+// of it, or with too little CPU.
+func (c *Cluster) Wanted(pool string, r work.Request) []int {
+	return slices.DeleteFunc(c.Candidates(pool, r), func(m int) bool {
+		one := r
+		if r.GPUs == 0 {
+			one.Members = 1 // members on parts may have different models
+		}
+		return !c.hold(c.pools[pool], []int{m}, one, true)
+	})
+}
+
 // perHost is how many members an empty host of a shape holds.
-func (c *Cluster) perHost(s *shape, pool string, r work.Request) int {
+func (c *Cluster) perHost(s *shape, models []int, r work.Request) int {
 	n := 0
 	if r.HostOnly() {
 		n = r.Count()
 	}
-	for _, m := range c.Candidates(pool, r) {
-		for i, sm := range s.models {
-			if sm == m {
-				n += c.perBay(m, s.counts[i], r)
-			}
+	for i, m := range s.models {
+		if slices.Contains(models, m) {
+			n += c.perBay(m, s.counts[i], r)
 		}
 	}
 	if r.CPUMilli > 0 {
@@ -51,19 +78,21 @@ func (c *Cluster) perHost(s *shape, pool string, r work.Request) int {
 	return n
 }
 
+// perBay counts as Find fills empty GPUs: parts in their best form.
 func (c *Cluster) perBay(model, gpus int, r work.Request) int {
 	if r.GPUs > 0 {
 		return gpus / r.GPUs
 	}
-	most := 0
-	for _, f := range r.FitPart(c.models[model].Model) {
-		n := min(1000/max(f.Milli, 1), c.Sharers)
-		if f.Profile >= 0 {
-			n = c.models[model].Model.Profiles[f.Profile].Max
-		}
-		most = max(most, n)
+	m := c.models[model].Model
+	f := r.FitPart(m)[0]
+	if f.Profile >= 0 {
+		return gpus * m.Profiles[f.Profile].Max
 	}
-	return gpus * most
+	n := min(1000/max(f.Milli, 1), c.Sharers)
+	if f.Share.MemMiB > 0 {
+		n = min(n, int(m.MemoryMiB/f.Share.MemMiB))
+	}
+	return gpus * n
 }
 
 // HasHosts reports whether the pool has any host, usable or not.
@@ -80,9 +109,9 @@ func (c *Cluster) HasHosts(pool string) bool {
 	return false
 }
 
-// Why says why a request has no place now, with the arithmetic. It walks the
+// Why says why a tenant's request has no place now, with the arithmetic. It walks the
 // buckets of the pool and is meant for people, not for the path of a decision.
-func (c *Cluster) Why(pool string, r work.Request) work.Reason {
+func (c *Cluster) Why(pool, tenant string, r work.Request) work.Reason {
 	if !c.HasHosts(pool) {
 		return work.Reasonf(work.WaitCapacity, "pool %s has no hosts yet", pool)
 	}
@@ -96,8 +125,12 @@ func (c *Cluster) Why(pool string, r work.Request) work.Reason {
 	}
 	noHost := r
 	noHost.CPUMilli, noHost.MemMiB = 0, 0
-	if (r.CPUMilli > 0 || r.MemMiB > 0) && c.Find(Query{Pool: pool, Request: noHost}) != nil {
-		return work.Reasonf(work.WaitHost, "needs %s%s in one host; GPUs are free, but no host with them has that much CPU and memory left", r, hostNeed(r))
+	if (r.CPUMilli > 0 || r.MemMiB > 0) && c.Find(Query{Pool: pool, Tenant: tenant, Request: noHost}) != nil {
+		who := "GPUs are free, but no host with them"
+		if r.HostOnly() {
+			who = "no host"
+		}
+		return work.Reasonf(work.WaitHost, "needs %s%s in one host; %s has that much CPU and memory left", r, hostNeed(r), who)
 	}
 	return work.Reasonf(work.WaitGPUs, "needs %s; %s", r, c.freeList(pool, models, r))
 }
@@ -132,14 +165,19 @@ func (c *Cluster) freeList(pool string, models []int, r work.Request) string {
 			out = append(out, fmt.Sprintf("%s: %d of %d GPUs free, at most %d in one host", s.geo.Model.Key, s.free, s.usable, most))
 			continue
 		}
-		fit := r.FitPart(s.geo.Model)[0]
-		if fit.Profile >= 0 {
-			out = append(out, fmt.Sprintf("%s: takes %s, and none of %d GPUs (%d free, %d cut) has room for it",
-				s.geo.Model.Key, s.geo.Model.Profiles[fit.Profile].Name, s.usable, s.free, s.part))
+		var what, beside string
+		counts := fmt.Sprintf("%d free, %d cut", s.free, s.part)
+		if fit := r.FitPart(s.geo.Model)[0]; fit.Profile >= 0 {
+			what = s.geo.Model.Profiles[fit.Profile].Name
 		} else {
-			out = append(out, fmt.Sprintf("%s: takes %d%% and %s, and none of %d GPUs (%d free) has room for it beside the tenant's own tasks",
-				s.geo.Model.Key, fit.Milli/10, work.FormatMiB(fit.Share.MemMiB), s.usable, s.free))
+			what = fmt.Sprintf("%d%% and %s", fit.Milli/10, work.FormatMiB(fit.Share.MemMiB))
+			counts, beside = fmt.Sprintf("%d free", s.free), " beside the tenant's own tasks"
 		}
+		room := fmt.Sprintf("none of %d GPUs (%s) has room for it", s.usable, counts)
+		if r.Count() > 1 {
+			room = fmt.Sprintf("its %d GPUs (%s) have no room for all %d", s.usable, counts, r.Count())
+		}
+		out = append(out, fmt.Sprintf("%s: takes %s, and %s%s", s.geo.Model.Key, what, room, beside))
 	}
 	if len(out) == 0 {
 		return "no host has enough CPU and memory left"
@@ -189,7 +227,7 @@ func (c *Cluster) shapeList(pool string, onlyUsable bool) string {
 // Impossible is the refusal of a request that no known host could ever hold.
 func (c *Cluster) Impossible(pool string, r work.Request) error {
 	next := "ask for less, or for another pool"
-	if r.GPUs > 0 && r.Count() == 1 {
+	if r.GPUs > 1 && r.Count() == 1 {
 		next = "ask for fewer GPUs in one host, or spread them over hosts with --members"
 	}
 	return work.Errorf(work.CodeImpossible, "no way to ever run %s%s in pool %s, which has %s: %s",

@@ -3,6 +3,7 @@ package work
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,10 +54,11 @@ func (r Request) IsPart() bool {
 // HostOnly reports whether the request is for CPU and memory alone.
 func (r Request) HostOnly() bool { return r.GPUs == 0 && !r.IsPart() }
 
-// WholeGPUs is the request as a static site would grant it: rounded up.
+// WholeGPUs is the request as a static site would grant it: rounded up, on a GPU
+// with at least the memory asked for.
 func (r Request) WholeGPUs() Request {
 	if r.IsPart() {
-		r.GPUs, r.Profile, r.Milli, r.GPUMemMiB, r.Isolation = 1, "", 0, 0, ""
+		r.GPUs, r.Profile, r.Milli, r.Isolation = 1, "", 0, ""
 	}
 	return r
 }
@@ -144,6 +146,9 @@ func ParseGPUs(s string) (Request, error) {
 			return r, Errorf(CodeInvalid, "GPU request %q ends in ':' without a model: write for example 2:H100-80GB", s+":")
 		}
 		r.Models = strings.Split(model, "|")
+		if slices.Contains(r.Models, "") {
+			return r, Errorf(CodeInvalid, "GPU request %q names an empty model: write for example 2:A100-80GB|H100-80GB", s+":"+model)
+		}
 	}
 	if num, den, ok := strings.Cut(s, "/"); ok {
 		n, err1 := strconv.Atoi(num)
@@ -152,6 +157,9 @@ func ParseGPUs(s string) (Request, error) {
 			return r, badGPUs(s)
 		}
 		return r.fraction(s, float64(n)/float64(d))
+	}
+	if n, ok := strings.CutSuffix(s, "x"); ok && digits(n) {
+		s = n
 	}
 	if f, err := strconv.ParseFloat(s, 64); err == nil {
 		return r.fraction(s, f)

@@ -6,6 +6,8 @@ package work
 
 import (
 	"fmt"
+	"math"
+	"strings"
 	"time"
 
 	"github.com/gpupool/gpupool/internal/gpu"
@@ -18,8 +20,13 @@ type Time int64
 // TimeOf converts from the standard library's time.
 func TimeOf(t time.Time) Time { return Time(t.UnixNano()) }
 
-// Add returns t later by d.
-func (t Time) Add(d time.Duration) Time { return t + Time(d) }
+// Add returns t later by d, or the end of time where that is nearer.
+func (t Time) Add(d time.Duration) Time {
+	if d > 0 && t > math.MaxInt64-Time(d) {
+		return math.MaxInt64
+	}
+	return t + Time(d)
+}
 
 // Sub returns the time from u to t.
 func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
@@ -141,17 +148,15 @@ func (s Spec) Validate() error {
 }
 
 func validEnv(kv string) error {
-	for i, c := range kv {
-		switch {
-		case c == 0:
-			return Errorf(CodeInvalid, "environment entry %q holds a zero byte", kv)
-		case c == '=' && i > 0:
-			return nil
-		case c == '=':
-			return Errorf(CodeInvalid, "environment entry %q has no name: use KEY=VALUE", kv)
-		}
+	switch name, _, ok := strings.Cut(kv, "="); {
+	case strings.ContainsRune(kv, 0):
+		return Errorf(CodeInvalid, "environment entry %q holds a zero byte", kv)
+	case !ok:
+		return Errorf(CodeInvalid, "environment entry %q has no '=': use KEY=VALUE", kv)
+	case name == "":
+		return Errorf(CodeInvalid, "environment entry %q has no name: use KEY=VALUE", kv)
 	}
-	return Errorf(CodeInvalid, "environment entry %q has no '=': use KEY=VALUE", kv)
+	return nil
 }
 
 // Tenant is who pays: a limit, a weight and the hashes of its tokens.

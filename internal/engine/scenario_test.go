@@ -1,0 +1,414 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// TestScenarios plays the stories in testdata/scenarios. Run with -rewrite to
+// take what comes out as what is wanted, and then read the difference.
+//
+// Every directive is one event; its output is the reply ("= task 1" or "! code:
+// message"), the facts ("+") and the commands (">"). After each event all
+// invariants are checked, and at the end of a file that replay and a restored
+// snapshot give the same state. The directives are the methods of story.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("../../testdata/scenarios/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			s := newStory(Config{Models: testModels})
+			datadriven.RunTest(t, file, s.directive)
+			if err := s.ledger.Same(s.e); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// story is an engine with a script, and with the answers that are due to it.
+type story struct {
+	e      *Engine
+	ledger *Ledger
+	cfg    Config
+	now    work.Time
+	hosts  []gpu.HostInfo
+	away   map[string]bool
+	broken map[string]string
+	due    []Command
+}
+
+func newStory(cfg Config) *story {
+	return &story{e: New(cfg), ledger: NewLedger(cfg), cfg: cfg, now: work.TimeOf(time.Date(2026, 12, 1, 8, 0, 0, 0, time.UTC)),
+		away: map[string]bool{}, broken: map[string]string{}}
+}
+
+func (s *story) directive(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "config": // alloc-timeout= alloc-retries= keep-ended=; starts over
+		cfg := s.cfg
+		duration(t, d, "alloc-timeout", &cfg.AllocTimeout)
+		d.MaybeScanArgs(t, "alloc-retries", &cfg.AllocRetries)
+		d.MaybeScanArgs(t, "keep-ended", &cfg.KeepEnded)
+		*s = *newStory(cfg)
+		return ""
+	case "explain", "tasks", "gpus", "lease", "tenants":
+		return s.view(t, d)
+	case "restore": // goes on with an engine made from a snapshot
+		b, err := s.e.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.e, err = Restore(s.cfg, b); err != nil {
+			t.Fatal(err)
+		}
+		return "ok\n"
+	case "obey": // answers every command well until none is left: carved, freed, started, stopped
+		return s.obey(t)
+	case "tick": // DURATION: time passes, nothing else happens
+		var err error
+		pass, err := time.ParseDuration(d.CmdArgs[0].Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.now = s.now.Add(pass)
+		return s.step(t, Tick{})
+	}
+	ev := s.event(t, d)
+	if ev == nil {
+		t.Fatalf("directive %q is not known", d.Cmd)
+	}
+	return s.step(t, ev)
+}
+
+func (s *story) step(t *testing.T, ev Event) string {
+	t.Helper()
+	out := s.e.Step(s.now, ev)
+	var b strings.Builder
+	if out.Task != 0 {
+		fmt.Fprintf(&b, "= task %d\n", out.Task)
+	}
+	if out.Err != nil {
+		if e := (*work.Error)(nil); errors.As(out.Err, &e) {
+			fmt.Fprintf(&b, "! %s: ", e.Code)
+		}
+		fmt.Fprintln(&b, out.Err)
+	}
+	for _, f := range out.Facts {
+		fmt.Fprintf(&b, "+ %s\n", s.fact(f))
+	}
+	for _, c := range out.Commands {
+		fmt.Fprintf(&b, "> %s\n", commandLine(c))
+	}
+	s.due = append(s.due, out.Commands...)
+	if err := s.ledger.Add(s.e, out.Facts); err != nil {
+		t.Error(err)
+	}
+	if err := s.e.Check(); err != nil {
+		t.Error(err)
+	}
+	return b.String()
+}
+
+// event reads the directives that are events.
+func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
+	switch d.Cmd {
+	case "pools": // lines: NAME [hosts=PATTERN,…] [mode=static] [ttl=1h]
+		return SetPools{s.pools(t, d)}
+	case "tenant": // NAME [limit=GPUS] [remove]
+		if d.HasArg("remove") {
+			return RemoveTenant{d.CmdArgs[0].Key}
+		}
+		x := work.Tenant{Name: d.CmdArgs[0].Key}
+		if arg, ok := d.Arg("limit"); ok {
+			limit, err := strconv.ParseFloat(arg.Vals[0], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.LimitGPUs = limit
+		}
+		return SetTenant{x}
+	case "hosts", "host-lost", "host-back", "gpu-broken", "gpu-repaired":
+		return s.inventory(t, d)
+	case "submit":
+		return Submit{spec(t, d)}
+	case "cancel": // TASK
+		return Cancel{work.TaskID(number(t, d, 0)), "ann"}
+	case "renew", "release": // TASK [epoch=]
+		id := work.TaskID(number(t, d, 0))
+		epoch := s.epoch(t, d, id)
+		if d.Cmd == "renew" {
+			return Renew{id, epoch}
+		}
+		return Release{id, epoch}
+	case "resume":
+		return Resume{}
+	case "seen": // lines: OWNER of a process
+		var owners []work.Owner
+		for line := range strings.Lines(d.Input) {
+			var o work.Owner
+			if _, err := fmt.Sscanf(line, "%d.%d.%d", &o.Task, &o.Epoch, &o.Member); err != nil {
+				t.Fatal(err)
+			}
+			owners = append(owners, o)
+		}
+		return ProcessesSeen{owners}
+	}
+	return s.answer(t, d)
+}
+
+// answer reads the directives TASK [member=] [epoch=] that drivers and runners give.
+func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
+	id := work.TaskID(number(t, d, 0))
+	o := work.Owner{Task: id, Epoch: s.epoch(t, d, id)}
+	d.MaybeScanArgs(t, "member", &o.Member)
+	var ev Event
+	switch d.Cmd {
+	case "carved":
+		ev = CarveDone{o, []string{fmt.Sprint("device-", o)}}
+	case "carve-failed":
+		ev = CarveFailed{o, "the driver said no"}
+	case "freed":
+		ev = FreeDone{o}
+	case "free-failed":
+		ev = FreeFailed{o, "device busy"}
+	case "started":
+		ev = StartDone{o}
+	case "start-failed":
+		ev = StartFailed{o, "no such program"}
+	case "exited": // [code=] [signal=]
+		x := work.Exit{}
+		d.MaybeScanArgs(t, "code", &x.Code)
+		d.MaybeScanArgs(t, "signal", &x.Signal)
+		ev = ProcessExited{o, x}
+	default:
+		return nil
+	}
+	s.due = slices.DeleteFunc(s.due, func(c Command) bool { return answers(ev, c) })
+	return ev
+}
+
+// answers reports whether an answer is the one that a command waits for.
+func answers(ev Event, c Command) bool {
+	switch c := c.(type) {
+	case CarveCmd:
+		return ev == CarveFailed{c.Owner, "the driver said no"} || fmt.Sprint(ev) == fmt.Sprint(CarveDone{c.Owner, []string{fmt.Sprint("device-", c.Owner)}})
+	case FreeCmd:
+		return ev == FreeDone{c.Owner} || ev == FreeFailed{c.Owner, "device busy"}
+	case StartCmd:
+		return ev == StartDone{c.Owner} || ev == StartFailed{c.Owner, "no such program"}
+	case StopCmd:
+		x, ok := ev.(ProcessExited)
+		return ok && x.Owner == c.Owner
+	}
+	return true // forget and watch have no answer of their own
+}
+
+func (s *story) obey(t *testing.T) string {
+	var b strings.Builder
+	for len(s.due) > 0 {
+		c := s.due[0]
+		s.due = s.due[1:]
+		var ev Event
+		switch c := c.(type) {
+		case CarveCmd:
+			ev = CarveDone{c.Owner, c.GPUIDs}
+		case FreeCmd:
+			ev = FreeDone{c.Owner}
+		case StartCmd:
+			ev = StartDone{c.Owner}
+		case StopCmd:
+			ev = ProcessExited{c.Owner, work.Exit{Code: 143, Signal: "SIGTERM"}}
+		default:
+			continue
+		}
+		b.WriteString(s.step(t, ev))
+	}
+	return b.String()
+}
+
+func (s *story) pools(t *testing.T, d *datadriven.TestData) (pools []work.Pool) {
+	for line := range strings.Lines(d.Input) {
+		name, args, err := datadriven.ParseLine(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := work.Pool{Name: name, Mode: work.Dynamic}
+		for _, a := range args {
+			switch a.Key {
+			case "hosts":
+				p.Hosts = strings.Split(a.Vals[0], ",")
+			case "mode":
+				p.Mode = work.PoolMode(a.Vals[0])
+			case "ttl":
+				if p.TTL, err = time.ParseDuration(a.Vals[0]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		pools = append(pools, p)
+	}
+	return pools
+}
+
+// inventory changes what the driver sees and reports all of it.
+//
+//	hosts         lines: NAME gpus=NxMODEL[,…] cpu=CORES mem=SIZE
+//	host-lost     NAME
+//	host-back     NAME
+//	gpu-broken    ID
+//	gpu-repaired  ID
+func (s *story) inventory(t *testing.T, d *datadriven.TestData) Event {
+	switch d.Cmd {
+	case "hosts":
+		for line := range strings.Lines(d.Input) {
+			s.hosts = append(s.hosts, hostInfo(t, line))
+		}
+	case "host-lost":
+		s.away[d.CmdArgs[0].Key] = true
+	case "host-back":
+		delete(s.away, d.CmdArgs[0].Key)
+	case "gpu-broken":
+		s.broken[d.CmdArgs[0].Key] = "XID 79"
+	case "gpu-repaired":
+		delete(s.broken, d.CmdArgs[0].Key)
+	}
+	inv := Inventory{Driver: "fake"}
+	for _, h := range s.hosts {
+		if s.away[h.Name] {
+			continue
+		}
+		inv.Hosts = append(inv.Hosts, h)
+		for _, g := range h.GPUs {
+			if why := s.broken[g.ID]; why != "" {
+				inv.Broken = append(inv.Broken, BrokenGPU{g.ID, why})
+			}
+		}
+	}
+	return inv
+}
+
+func hostInfo(t *testing.T, line string) gpu.HostInfo {
+	name, args, err := datadriven.ParseLine(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := gpu.HostInfo{Name: name, CPUMilli: 64000, MemMiB: 512 << 10}
+	for _, a := range args {
+		switch a.Key {
+		case "cpu":
+			h.CPUMilli = cores(t, a.Vals[0])
+		case "mem":
+			if h.MemMiB, err = work.ParseMiB(a.Vals[0]); err != nil {
+				t.Fatal(err)
+			}
+		case "gpus":
+			for x := range strings.SplitSeq(a.Vals[0], ",") {
+				count, model, _ := strings.Cut(x, "x")
+				n, err := strconv.Atoi(count)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range n {
+					h.GPUs = append(h.GPUs, gpu.GPUInfo{ID: fmt.Sprintf("%s-%d", name, len(h.GPUs)), Model: model})
+				}
+			}
+		}
+	}
+	return h
+}
+
+func cores(t *testing.T, s string) int64 {
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(f * 1000)
+}
+
+// spec reads TENANT [gpus=] [isolation=] [members=] [cpu=] [mem=] [pool=]
+// [priority=] [ttl=] [lease=] [key=] [name=].
+func spec(t *testing.T, d *datadriven.TestData) work.Spec {
+	s := work.Spec{Tenant: d.CmdArgs[0].Key, Pool: "p", Priority: work.Normal, Command: []string{"train"}}
+	var err error
+	for _, a := range d.CmdArgs[1:] {
+		v := strings.Join(a.Vals, ",")
+		switch a.Key {
+		case "gpus":
+			r, parseErr := work.ParseGPUs(v)
+			r.Isolation, r.Members, r.CPUMilli, r.MemMiB = s.Request.Isolation, s.Request.Members, s.Request.CPUMilli, s.Request.MemMiB
+			s.Request, err = r, parseErr
+		case "isolation":
+			s.Request.Isolation = work.Isolation(v)
+		case "members":
+			s.Request.Members, err = strconv.Atoi(v)
+		case "cpu":
+			s.Request.CPUMilli = cores(t, v)
+		case "mem":
+			s.Request.MemMiB, err = work.ParseMiB(v)
+		case "pool":
+			s.Pool = v
+		case "priority":
+			s.Priority, err = work.ParsePriority(v)
+		case "ttl":
+			s.TTL, err = time.ParseDuration(v)
+		case "lease":
+			s.Command = nil
+			s.LeaseTTL, err = time.ParseDuration(v)
+		case "key":
+			s.Key = v
+		case "name":
+			s.Name = v
+		default:
+			t.Fatalf("argument %q is not known", a.Key)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func number(t *testing.T, d *datadriven.TestData, i int) int {
+	if i >= len(d.CmdArgs) {
+		t.Fatalf("%s needs a task", d.Cmd)
+	}
+	n, err := strconv.Atoi(d.CmdArgs[i].Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// epoch is the one that is named, else the task's newest.
+func (s *story) epoch(t *testing.T, d *datadriven.TestData, id work.TaskID) uint32 {
+	epoch := uint64(0)
+	if x := s.e.Task(id); x != nil {
+		epoch = uint64(x.Epoch)
+	}
+	d.MaybeScanArgs(t, "epoch", &epoch)
+	return uint32(epoch)
+}
+
+func duration(t *testing.T, d *datadriven.TestData, key string, to *time.Duration) {
+	if arg, ok := d.Arg(key); ok {
+		x, err := time.ParseDuration(arg.Vals[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		*to = x
+	}
+}

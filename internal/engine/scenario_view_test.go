@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// The lines that a scenario shows.
+
+func (s *story) fact(f Fact) string {
+	switch f := f.(type) {
+	case PoolSet:
+		return fmt.Sprintf("pool %s %s %s", f.Pool.Name, f.Pool.Mode, strings.Join(f.Pool.Hosts, ","))
+	case TenantSet:
+		return fmt.Sprintf("tenant %s limit %g", f.Tenant.Name, f.Tenant.LimitGPUs)
+	case TenantRemoved:
+		return "tenant gone " + f.Name
+	case HostJoined:
+		return fmt.Sprintf("host %s joins %s with %d GPUs", f.Host.Name, f.Pool, len(f.Host.GPUs))
+	case HostChanged:
+		return fmt.Sprintf("host %s up %v: %s", s.host(f.Host), f.Up, f.Reason.Msg)
+	case HostMoved:
+		return fmt.Sprintf("host %s moves to %s", s.host(f.Host), f.Pool)
+	case GPUChanged:
+		line := fmt.Sprintf("GPU %d %s", f.GPU, f.Health)
+		if f.Until > 0 {
+			line += fmt.Sprintf(" for %s after %d failures", f.Until.Sub(s.now), f.Strikes)
+		}
+		if f.Why != "" {
+			line += ": " + f.Why
+		}
+		return line
+	case Submitted:
+		line := fmt.Sprintf("task %d accepted: %s %s, %s", f.Task, f.Spec.Tenant, f.Spec.Priority, f.Spec.Request)
+		if f.Spec.TTL > 0 {
+			line += fmt.Sprintf(", waits %s at most", f.Spec.TTL)
+		}
+		return line
+	case Placed:
+		var parts []string
+		for _, p := range f.Parts {
+			parts = append(parts, s.part(p))
+		}
+		return fmt.Sprintf("task %d holds, epoch %d: %s", f.Task, f.Epoch, strings.Join(parts, "; "))
+	case Carved:
+		return fmt.Sprintf("carved %s", f.Owner)
+	case Started:
+		return fmt.Sprintf("started %s", f.Owner)
+	case Exited:
+		return fmt.Sprintf("exited %s: %s", f.Owner, f.Exit.Reason().Msg)
+	case Became:
+		return fmt.Sprintf("task %d is %s [%s]: %s", f.Task, f.State, f.Reason.Code, f.Reason.Msg)
+	case Closing:
+		return fmt.Sprintf("lease %d.%d closes, then %s [%s]: %s", f.Task, f.Epoch, f.Then, f.Reason.Code, f.Reason.Msg)
+	case FreeRetry:
+		return fmt.Sprintf("freeing %s failed %d times, again in %s: %s", f.Owner, f.Tries, f.Until.Sub(s.now), f.Why)
+	case Freed:
+		return fmt.Sprintf("freed %s", f.Owner)
+	case Renewed:
+		return fmt.Sprintf("lease %d.%d holds for %s", f.Task, f.Epoch, f.Expires.Sub(s.now))
+	case Forgotten:
+		return fmt.Sprintf("forgotten %v", f.Tasks)
+	}
+	return fmt.Sprintf("%s %+v", f.Kind(), f)
+}
+
+func (s *story) host(n int) string { return s.e.Hosts()[n].Info.Name }
+
+func (s *story) part(p work.Part) string {
+	var slices []string
+	for _, x := range p.Slices {
+		slices = append(slices, x.String())
+	}
+	line := s.host(p.Host)
+	if len(slices) > 0 {
+		line += " " + strings.Join(slices, " + ")
+	}
+	if p.CPUMilli > 0 {
+		line += fmt.Sprintf(" %g CPUs", float64(p.CPUMilli)/1000)
+	}
+	return line
+}
+
+func commandLine(c Command) string {
+	switch c := c.(type) {
+	case CarveCmd:
+		return fmt.Sprintf("carve %s on %s %v", c.Owner, c.Host, c.GPUIDs)
+	case FreeCmd:
+		return fmt.Sprintf("free %s on %s", c.Owner, c.Host)
+	case StartCmd:
+		return fmt.Sprintf("start %s on %s %v", c.Owner, c.Host, c.Devices)
+	case WatchCmd:
+		return fmt.Sprintf("watch %s", c.Owner)
+	case StopCmd:
+		return fmt.Sprintf("stop %s within %s", c.Owner, c.Grace)
+	case ForgetCmd:
+		return fmt.Sprintf("forget %s", c.Owner)
+	}
+	return fmt.Sprintf("%+v", c)
+}
+
+// view answers the directives that only look.
+func (s *story) view(t *testing.T, d *datadriven.TestData) string {
+	var b strings.Builder
+	switch d.Cmd {
+	case "explain": // TASK
+		x, err := s.e.Explain(work.TaskID(number(t, d, 0)))
+		if err != nil {
+			return fmt.Sprintln("!", err)
+		}
+		fmt.Fprintf(&b, "%s, %d ahead [%s]: %s\n", x.Task.State, x.Ahead, x.Reason.Code, x.Reason.Msg)
+	case "tasks":
+		for _, x := range s.e.Tasks() {
+			fmt.Fprintf(&b, "%d %s %s %s, epoch %d, %d failed allocations", x.ID, x.Spec.Tenant, x.Spec.Request, x.State, x.Epoch, x.Failures)
+			if x.Exit != nil {
+				fmt.Fprintf(&b, ", %s", x.Exit.Reason().Msg)
+			}
+			b.WriteString("\n")
+		}
+	case "lease": // TASK: every lease of it that holds something
+		for _, l := range s.e.Leases() {
+			if l.Task != work.TaskID(number(t, d, 0)) {
+				continue
+			}
+			fmt.Fprintf(&b, "%d.%d closing %v settled %v", l.Task, l.Epoch, l.Closing, l.Settled)
+			if l.Expires > 0 {
+				fmt.Fprintf(&b, ", expires in %s", l.Expires.Sub(s.now))
+			}
+			for _, p := range l.Parts {
+				fmt.Fprintf(&b, "; %s: %s", p.Phase, s.part(p.Part))
+			}
+			b.WriteString("\n")
+		}
+	case "tenants":
+		for _, x := range s.e.Tenants() {
+			fmt.Fprintf(&b, "%s holds %g GPUs, limit %g\n", x.Name, float64(s.e.HeldMilli(x.Name))/1000, x.LimitGPUs)
+		}
+	case "gpus":
+		for _, g := range s.e.GPUs() {
+			fmt.Fprintf(&b, "%d on %s %s", g.Number, s.host(g.Host), g.Mode)
+			if g.Health != gpu.HealthOK {
+				fmt.Fprintf(&b, " %s", g.Health)
+			}
+			for _, h := range g.Held {
+				fmt.Fprintf(&b, ", %s %s: %s", h.Owner, s.e.Task(h.Owner.Task).Spec.Tenant, strings.TrimSuffix(h.Slice.String(), fmt.Sprintf(" of GPU %d", g.Number)))
+			}
+			b.WriteString("\n")
+		}
+	}
+	if b.Len() == 0 {
+		return "none\n"
+	}
+	return b.String()
+}
