@@ -56,7 +56,7 @@ var table = []row{
 	{"sim", shell, "host engine gpu work placement driver driver/fake runner journal journal/memory trace",
 		"the same host and engine, on fake hardware in virtual time"},
 
-	{"api", edge, "host engine gpu work api/apitype", "the server side: asks the host, shows the engine's view"},
+	{"api", edge, "host engine gpu work runner api/apitype", "the server side: asks the host, shows the engine's view"},
 	{"api/apitype", edge, "gpu work", "what goes over the wire, for both sides"},
 	{"api/client", edge, "api/apitype gpu work", "the Go service type every other edge uses"},
 	{"web", edge, "api/client api/apitype gpu work", "a client of the API, never of the engine"},

@@ -43,7 +43,7 @@ type Host struct {
 	cfg   Config
 	inbox chan request
 
-	mu     sync.RWMutex // held for writing from the first Step of a batch until it is durable
+	mu     sync.Mutex // held from the first Step of a batch until it is durable, and by readers: a question may try placements out
 	writer *Writer
 
 	feed     *feed
@@ -217,8 +217,8 @@ func (h *Host) post(ctx context.Context, ev engine.Event) {
 // Read lets f look at the state, all of it durable. f must be quick and must
 // keep nothing that it did not copy.
 func (h *Host) Read(f func(*engine.Engine)) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	f(h.writer.Engine)
 }
 

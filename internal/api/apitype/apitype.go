@@ -90,7 +90,7 @@ type Member struct {
 	Member int     `json:"member"`
 	Host   string  `json:"host"`
 	Phase  string  `json:"phase" doc:"carving, ready, starting, running, stopping, ended, freeing or freed"`
-	Slices []Slice `json:"slices"`
+	Slices []Slice `json:"slices" nullable:"false"`
 	Exit   *Exit   `json:"exit,omitempty"`
 }
 
@@ -140,7 +140,7 @@ type Lease struct {
 	Reason  Reason     `json:"reason"`
 	Epoch   uint32     `json:"epoch" doc:"Name it to renew or release; another epoch means that what was held was taken back"`
 	Expires *time.Time `json:"expires,omitempty" doc:"Taken back then unless renewed"`
-	Devices []string   `json:"devices" doc:"Of all members, as a program needs them in CUDA_VISIBLE_DEVICES"`
+	Devices []string   `json:"devices" nullable:"false" doc:"Of all members, as a program needs them in CUDA_VISIBLE_DEVICES"`
 	Members []Member   `json:"members,omitempty"`
 }
 
@@ -154,7 +154,7 @@ type Host struct {
 	FreeCPUs      float64           `json:"free_cpus"`
 	MemoryMiB     int64             `json:"memory_mib"`
 	FreeMemoryMiB int64             `json:"free_memory_mib"`
-	GPUs          []int             `json:"gpus" doc:"Numbers of its GPUs"`
+	GPUs          []int             `json:"gpus" nullable:"false" doc:"Numbers of its GPUs"`
 	FreeGPUs      int               `json:"free_gpus" doc:"With nothing on them"`
 	Labels        map[string]string `json:"labels,omitempty"`
 }
@@ -171,10 +171,10 @@ type GPU struct {
 	Why       string    `json:"why,omitempty" doc:"Of a health other than ok"`
 	Mode      string    `json:"mode" enum:"free,whole,mig,shared"`
 	Units     int       `json:"units" doc:"Memory units of the board; 0 without MIG"`
-	Taken     []int     `json:"taken" doc:"Memory units that are taken"`
+	Taken     []int     `json:"taken" nullable:"false" doc:"Memory units that are taken"`
 	Milli     int       `json:"milli" doc:"Thousandths of its compute that are held"`
 	MemoryMiB int64     `json:"memory_mib"`
-	Holders   []Holding `json:"holders"`
+	Holders   []Holding `json:"holders" nullable:"false"`
 }
 
 // Holding is a slice on a GPU and who holds it.
@@ -228,7 +228,7 @@ type Token struct {
 type Event struct {
 	Seq    uint64    `json:"seq" doc:"Number of the fact; give it as Last-Event-ID to go on after it"`
 	At     time.Time `json:"at"`
-	Kind   string    `json:"kind" example:"became"`
+	Kind   string    `json:"kind" example:"task.state"`
 	Task   uint64    `json:"task,omitempty"`
 	Tenant string    `json:"tenant,omitempty"`
 	Fact   any       `json:"fact" doc:"The fact itself; its shape depends on the kind"`
@@ -244,6 +244,39 @@ type Self struct {
 
 // Page is one page of a list.
 type Page[T any] struct {
-	Items []T    `json:"items"`
+	Items []T    `json:"items" nullable:"false"`
 	Next  string `json:"next,omitempty" doc:"Give it as after to get the next page; absent on the last"`
+}
+
+// Problem is a refusal as RFC 9457 wants it, with a code for programs.
+type Problem struct {
+	Title  string  `json:"title" doc:"Of the status" example:"Conflict"`
+	Status int     `json:"status" doc:"HTTP status" example:"409"`
+	Code   string  `json:"code" doc:"For programs: invalid, impossible, unauthorized, forbidden, over_limit, not_found, conflict, stale_epoch, unavailable, internal, or another word in a later version" example:"conflict"`
+	Detail string  `json:"detail" doc:"For people: what was expected, what came, what to do"`
+	Errors []Fault `json:"errors,omitempty" nullable:"false" doc:"Each fault of an input, and where it is"`
+}
+
+// Fault is one thing that is wrong with an input.
+type Fault struct {
+	Where   string `json:"where" example:"body.members"`
+	Message string `json:"message"`
+}
+
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus is the HTTP status of the answer.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType is that of a problem for an answer that would have been of type ct.
+func (p *Problem) ContentType(ct string) string {
+	if ct == "application/json" {
+		return "application/problem+json"
+	}
+	return ct
+}
+
+// Renewal names the lease that is to be kept.
+type Renewal struct {
+	Epoch uint32 `json:"epoch" minimum:"1" doc:"As the lease had it when it became held"`
 }

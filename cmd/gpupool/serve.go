@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gpupool/gpupool/internal/api"
+	"github.com/gpupool/gpupool/internal/cli"
+	"github.com/gpupool/gpupool/internal/driver"
+	"github.com/gpupool/gpupool/internal/driver/fake"
+	"github.com/gpupool/gpupool/internal/engine"
+	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/host"
+	"github.com/gpupool/gpupool/internal/journal/bolt"
+	"github.com/gpupool/gpupool/internal/runner/process"
+)
+
+// shimCommand makes this binary the shim of one member (see package process).
+const shimCommand = "__shim"
+
+const (
+	defaultFake  = "8xH100-80GB"
+	shutdownWait = 5 * time.Second
+)
+
+// serve runs the pool until ctx ends. The order matters: the journal's lock makes
+// this the only server over the data folder before anything else is touched.
+func serve(ctx context.Context, o cli.ServeOptions) error {
+	log := slog.New(slog.NewTextHandler(o.Err, &slog.HandlerOptions{Level: level(o.Verbose)}))
+	data := o.Config.Server.Data
+	if err := makeDataDir(data); err != nil {
+		return err
+	}
+	j, err := bolt.Open(filepath.Join(data, "journal.db"), bolt.Options{})
+	if err != nil {
+		return err
+	}
+	defer j.Close() //nolint:errcheck // every commit was synced already
+	listener, err := listen(o.Config.Server.Listen)
+	if err != nil {
+		return err
+	}
+	defer listener.Close() //nolint:errcheck // closed by the HTTP server already when all went well
+	token, err := adminToken(filepath.Join(data, cli.AdminTokenFile))
+	if err != nil {
+		return err
+	}
+	drv, hardware, err := fakeDriver(o.Config.Server.Fake)
+	if err != nil {
+		return err
+	}
+	defer drv.Close() //nolint:errcheck // fake GPUs hold nothing
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("this program's own file cannot be found, and tasks need it as their shim: %w", err)
+	}
+	runs, err := process.New(filepath.Join(data, "run"), process.Options{ShimCommand: []string{exe, shimCommand}, Log: log})
+	if err != nil {
+		return err
+	}
+	h, err := host.Open(ctx, host.Config{
+		Engine: engineConfig(o), Journal: j, Drivers: map[string]driver.Driver{"fake": drv}, Runner: runs,
+		ObserveEvery: time.Duration(o.Config.Elastic.Scan), Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	return runServer(ctx, server{host: h, listener: listener, runs: runs, token: token, hardware: hardware, log: log, o: o})
+}
+
+// server is what runServer needs.
+type server struct {
+	host     *host.Host
+	listener net.Listener
+	runs     *process.Runner
+	token    string
+	hardware string
+	log      *slog.Logger
+	o        cli.ServeOptions
+}
+
+// runServer lets the host and the HTTP server run side by side until ctx ends or
+// one of them fails.
+func runServer(ctx context.Context, s server) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		defer cancel()
+		ended <- s.host.Run(ctx)
+	}()
+	pools := s.o.Config.WorkPools()
+	if _, err := s.host.Do(ctx, engine.SetPools{Pools: pools}); err != nil {
+		cancel()
+		return errors.Join(err, <-ended)
+	}
+	handler, err := api.New(api.Config{
+		Host: s.host, Logs: s.runs, AdminToken: api.HashToken(s.token), DefaultPool: pools[0].Name,
+		Version: s.o.Version, Hardware: s.hardware, Log: s.log,
+	})
+	if err != nil {
+		cancel()
+		return errors.Join(err, <-ended)
+	}
+	// Streams may last; only headers have a bound. ctx ends the streams at shutdown.
+	srv := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
+	go func() {
+		defer cancel()
+		if err := srv.Serve(s.listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("the API stopped", "err", err)
+		}
+	}()
+	url := "http://" + s.listener.Addr().String()
+	if err := writeServerFile(s.o.Config.Server.Data, url); err != nil {
+		s.log.Warn("clients will not find the server by themselves", "err", err)
+	}
+	s.o.Ready(url, s.o.Config.Server.Data, s.hardware)
+	<-ctx.Done()
+	bound, done := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
+	defer done()
+	if err := srv.Shutdown(bound); err != nil {
+		srv.Close() //nolint:errcheck // nothing is left to do about it
+	}
+	return <-ended
+}
+
+func level(verbose bool) slog.Level {
+	if verbose {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
+func engineConfig(o cli.ServeOptions) engine.Config {
+	cfg := engine.Config{
+		AllocTimeout: time.Duration(o.Config.Allocation.Timeout), AllocRetries: o.Config.Allocation.Retries,
+		Sharers: o.Config.Sharing.Tasks, Grace: time.Duration(o.Config.Allocation.Grace), KeepEnded: o.Config.Server.Keep,
+	}
+	for _, m := range gpu.Builtin() {
+		cfg.Models = append(cfg.Models, gpu.NewGeometry(m))
+	}
+	return cfg
+}
+
+func makeDataDir(data string) error {
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return fmt.Errorf("the data folder %s cannot be made: %w; give another with --data", data, err)
+	}
+	probe, err := os.CreateTemp(data, ".probe-*")
+	if err != nil {
+		return fmt.Errorf("the data folder %s cannot be written: %w; make it writable for this user, or give another with --data", data, err)
+	}
+	probe.Close()           //nolint:errcheck // empty
+	os.Remove(probe.Name()) //nolint:errcheck // made just now
+	return nil
+}
+
+func listen(addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s is in use by another program: stop that, or give another address with --listen (port 0 takes a free one)", addr)
+	case err != nil:
+		return nil, fmt.Errorf("cannot listen on %s: %w; expected an address such as 127.0.0.1:8470", addr, err)
+	}
+	return l, nil
+}
+
+// adminToken reads the admin token, or makes one at the first start.
+func adminToken(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err == nil {
+		if t := strings.TrimSpace(string(b)); t != "" {
+			return t, nil
+		}
+		return "", fmt.Errorf("%s is empty: remove it, and the next start makes a new admin token", path)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("the admin token cannot be read: %w", err)
+	}
+	t := api.NewAdminToken()
+	return t, writeFile(path, []byte(t+"\n"))
+}
+
+// writeFile puts a file in place whole or not at all, readable by this user only.
+func writeFile(path string, b []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // renamed already when all went well
+	if _, err = f.Write(b); err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	return err
+}
+
+func writeServerFile(data, url string) error {
+	b, err := json.Marshal(cli.ServerInfo{URL: url, PID: os.Getpid()})
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(data, cli.ServerFile), b)
+}
+
+// fakeDriver makes the GPUs that are not real, and says so.
+func fakeDriver(shape string) (driver.Driver, string, error) {
+	why := "as asked by --fake"
+	if shape == "" {
+		shape, why = defaultFake, "as this version has no driver for real ones"
+	}
+	hosts, err := fake.ParseHosts(shape)
+	if err != nil {
+		return nil, "", err
+	}
+	d, err := fake.New(hosts, gpu.Builtin(), fake.Options{})
+	if err != nil {
+		return nil, "", err
+	}
+	return d, fmt.Sprintf("fake GPUs (%s), %s: processes are real, GPUs are not", shape, why), nil
+}

@@ -1,0 +1,73 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+
+	"github.com/gpupool/gpupool/internal/api/apitype"
+)
+
+// Whoami says who the token belongs to, and what the server is.
+func (c *Client) Whoami(ctx context.Context) (s apitype.Self, err error) {
+	err = c.do(ctx, get("/v1/whoami", nil), &s)
+	return s, err
+}
+
+// Hosts lists all hosts.
+func (c *Client) Hosts(ctx context.Context) iter.Seq2[apitype.Host, error] {
+	return list[apitype.Host](ctx, c, "/v1/hosts", nil)
+}
+
+// GPUQuery narrows a list of GPUs; the zero value is all of them.
+type GPUQuery struct {
+	Host   string
+	Pool   string
+	Health string // ok, suspect or broken
+}
+
+// GPUs lists GPUs by number.
+func (c *Client) GPUs(ctx context.Context, q GPUQuery) iter.Seq2[apitype.GPU, error] {
+	return list[apitype.GPU](ctx, c, "/v1/gpus", values("host", q.Host, "pool", q.Pool, "health", q.Health))
+}
+
+// Pools lists all pools in their order.
+func (c *Client) Pools(ctx context.Context) ([]apitype.Pool, error) {
+	return collect(list[apitype.Pool](ctx, c, "/v1/pools", nil))
+}
+
+// Tenants lists the tenants that the token may see, by name.
+func (c *Client) Tenants(ctx context.Context) ([]apitype.Tenant, error) {
+	return collect(list[apitype.Tenant](ctx, c, "/v1/tenants", nil))
+}
+
+// Tenant returns a tenant.
+func (c *Client) Tenant(ctx context.Context, name string) (t apitype.Tenant, err error) {
+	err = c.do(ctx, get(tenantPath(name), nil), &t)
+	return t, err
+}
+
+func tenantPath(name string) string { return "/v1/tenants/" + url.PathEscape(name) }
+
+// PutTenant makes or changes a tenant; its tokens stay. Admin only.
+func (c *Client) PutTenant(ctx context.Context, name string, spec apitype.TenantSpec) (t apitype.Tenant, err error) {
+	err = c.do(ctx, call{method: http.MethodPut, path: tenantPath(name), body: spec, again: true}, &t)
+	return t, err
+}
+
+// DeleteTenant removes a tenant without unfinished tasks. Admin only.
+func (c *Client) DeleteTenant(ctx context.Context, name string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: tenantPath(name)}, nil)
+}
+
+// CreateToken makes another token of a tenant; it is shown this once. Admin only.
+func (c *Client) CreateToken(ctx context.Context, tenant string) (t apitype.Token, err error) {
+	err = c.do(ctx, call{method: http.MethodPost, path: tenantPath(tenant) + "/tokens"}, &t)
+	return t, err
+}
+
+// RevokeTokens makes all tokens of a tenant worthless. Admin only.
+func (c *Client) RevokeTokens(ctx context.Context, tenant string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: tenantPath(tenant) + "/tokens", again: true}, nil)
+}

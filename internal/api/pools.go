@@ -1,0 +1,144 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/gpupool/gpupool/internal/api/apitype"
+	"github.com/gpupool/gpupool/internal/engine"
+	"github.com/gpupool/gpupool/internal/gpu"
+)
+
+// Recommended size of a pool, in GPUs.
+const (
+	poolSizeLow  = 8
+	poolSizeHigh = 16
+)
+
+func (s *server) poolRoutes() {
+	const tag = "pool"
+	register(s, op{id: "whoami", method: get, path: "/v1/whoami", says: "Say who the token belongs to, and what the server is", tag: tag}, s.whoami)
+	register(s, op{id: "list-hosts", method: get, path: "/v1/hosts", says: "List hosts", tag: tag}, s.listHosts)
+	register(s, op{id: "list-gpus", method: get, path: "/v1/gpus", says: "List GPUs and what stands on them", tag: tag}, s.listGPUs)
+	register(s, op{id: "list-pools", method: get, path: "/v1/pools", says: "List pools in their order", tag: tag}, s.listPools)
+}
+
+func (s *server) whoami(ctx context.Context, _ *struct{}) (*answer[apitype.Self], error) {
+	c := who(ctx)
+	out := apitype.Self{Role: "tenant", Tenant: c.tenant, Version: s.cfg.Version, Hardware: s.cfg.Hardware}
+	if c.admin {
+		out.Role = "admin"
+	}
+	return answerOf(out, nil)
+}
+
+// from skips the first n items.
+func from[T any](items []T, n uint64) []T {
+	return items[min(n, uint64(len(items))):]
+}
+
+func (s *server) listHosts(_ context.Context, in *PageQuery) (*answer[apitype.Page[apitype.Host]], error) {
+	first, err := in.first()
+	if err != nil {
+		return nil, err
+	}
+	var items []apitype.Host
+	s.read(func(e *engine.Engine) {
+		for _, h := range from(e.Hosts(), first) {
+			if items = append(items, view{Engine: e}.host(h.Number)); len(items) > in.Limit {
+				break
+			}
+		}
+	})
+	last := first + uint64(in.Limit) - 1 // hosts are numbered from 0 without a gap
+	return pageOf(items, in.Limit, func(apitype.Host) string { return strconv.FormatUint(last, 10) }), nil
+}
+
+func (s *server) listGPUs(ctx context.Context, in *struct {
+	PageQuery
+	Host   string `query:"host" maxLength:"256"`
+	Pool   string `query:"pool" maxLength:"128"`
+	Health string `query:"health" enum:"ok,suspect,broken"`
+}) (*answer[apitype.Page[apitype.GPU]], error) {
+	first, err := in.first()
+	if err != nil {
+		return nil, err
+	}
+	use := s.usage()
+	var items []apitype.GPU
+	s.read(func(e *engine.Engine) {
+		for _, g := range from(e.GPUs(), first) {
+			h := e.Hosts()[g.Host]
+			if in.Host != "" && in.Host != h.Info.Name || in.Pool != "" && in.Pool != h.Pool || in.Health != "" && in.Health != string(g.Health) {
+				continue
+			}
+			if items = append(items, view{e, use}.gpu(g.Number, who(ctx))); len(items) > in.Limit {
+				break
+			}
+		}
+	})
+	return pageOf(items, in.Limit, func(g apitype.GPU) string { return strconv.Itoa(g.GPU) }), nil
+}
+
+func (s *server) listPools(_ context.Context, in *PageQuery) (*answer[apitype.Page[apitype.Pool]], error) {
+	first, err := in.first()
+	if err != nil {
+		return nil, err
+	}
+	var items []apitype.Pool
+	s.read(func(e *engine.Engine) { items = from(pools(e), first) })
+	last := first + uint64(in.Limit) - 1
+	return pageOf(items, in.Limit, func(apitype.Pool) string { return strconv.FormatUint(last, 10) }), nil
+}
+
+// pools counts what each pool has and who is in it.
+func pools(e *engine.Engine) []apitype.Pool {
+	var out []apitype.Pool
+	index := map[string]int{}
+	for i, p := range e.Pools() {
+		index[p.Name] = i
+		x := apitype.Pool{Name: p.Name, Mode: string(p.Mode), Waiting: p.Waiting}
+		if p.TTL > 0 {
+			x.TTL = p.TTL.String()
+		}
+		out = append(out, x)
+	}
+	milli := make([]int, len(out))
+	for _, h := range e.Hosts() {
+		i, ok := index[h.Pool]
+		if !ok {
+			continue
+		}
+		out[i].Hosts++
+		for _, n := range h.GPUs {
+			g := e.GPUs()[n]
+			usable := h.Up && !h.Cordoned && g.Health == gpu.HealthOK
+			out[i].GPUs++
+			milli[i] += g.Milli
+			switch {
+			case !usable:
+				out[i].Unusable++
+			case len(g.Held) == 0:
+				out[i].FreeGPUs++
+			}
+		}
+	}
+	for _, l := range e.Leases() {
+		t := e.Task(l.Task)
+		if i, ok := index[t.Spec.Pool]; ok && t.Epoch == l.Epoch && t.Lease() != nil {
+			out[i].Running++
+		}
+	}
+	for i := range out {
+		p := &out[i]
+		p.HeldGPUs = float64(milli[i]) / 1000
+		switch {
+		case p.Hosts == 0:
+			p.Warning = "it has no hosts"
+		case p.GPUs < poolSizeLow || p.GPUs > poolSizeHigh:
+			p.Warning = fmt.Sprintf("it has %d GPUs; %d to %d are recommended", p.GPUs, poolSizeLow, poolSizeHigh)
+		}
+	}
+	return out
+}

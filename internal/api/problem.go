@@ -1,0 +1,107 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/gpupool/gpupool/internal/api/apitype"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// codeInternal is the code of a fault of the server.
+const codeInternal work.Code = "internal"
+
+// retryAfter is when to come back to a server that cannot serve now, in seconds.
+const retryAfter = "1"
+
+// statusOf is the HTTP status of a refusal.
+func statusOf(c work.Code) int {
+	switch c {
+	case work.CodeInvalid, work.CodeImpossible:
+		return http.StatusUnprocessableEntity
+	case work.CodeNotFound:
+		return http.StatusNotFound
+	case work.CodeConflict, work.CodeStale:
+		return http.StatusConflict
+	case work.CodeForbidden, work.CodeLimit:
+		return http.StatusForbidden
+	case work.CodeUnauthed:
+		return http.StatusUnauthorized
+	case work.CodeUnavailable:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+// codeOf is the code of a status that did not come from a refusal of our own.
+func codeOf(status int) work.Code {
+	switch status {
+	case http.StatusNotFound:
+		return work.CodeNotFound
+	case http.StatusServiceUnavailable:
+		return work.CodeUnavailable
+	}
+	if status >= 500 {
+		return codeInternal
+	}
+	return work.CodeInvalid
+}
+
+func problem(c work.Code, detail string) *apitype.Problem {
+	status := statusOf(c)
+	return &apitype.Problem{Title: http.StatusText(status), Status: status, Code: string(c), Detail: detail}
+}
+
+// refusal puts an error of an operation into the shape that goes out.
+func (s *server) refusal(ctx context.Context, err error) error {
+	var p *apitype.Problem
+	refused, ours := errors.AsType[*work.Error](err)
+	switch {
+	case ours:
+		p = problem(refused.Code, refused.Msg)
+	case ctx.Err() != nil: // the client left, or its time is over: hardly anyone reads this
+		p = problem(work.CodeUnavailable, "the call was given up before it was done: "+ctx.Err().Error())
+	default:
+		s.log.Error("an operation failed", "err", err)
+		p = problem(codeInternal, "the server failed at this; its log says why")
+	}
+	if p.Status == http.StatusServiceUnavailable {
+		return huma.ErrorWithHeaders(p, http.Header{"Retry-After": {retryAfter}})
+	}
+	return p
+}
+
+// humaProblem turns what huma itself finds wrong with a request into our shape.
+// Values are left out: they may be secrets, and the client has them.
+func humaProblem(_ huma.Context, _ string, v any) (any, error) {
+	m, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
+	}
+	p := &apitype.Problem{Title: http.StatusText(m.Status), Status: m.Status, Code: string(codeOf(m.Status)), Detail: m.Detail}
+	var says []string
+	for _, e := range m.Errors {
+		p.Errors = append(p.Errors, apitype.Fault{Where: e.Location, Message: e.Message})
+		says = append(says, strings.TrimSpace(e.Location+" "+e.Message))
+	}
+	if len(says) > 0 {
+		p.Detail = "the request is not usable: " + strings.Join(says[:min(len(says), 3)], "; ")
+	}
+	if len(says) > 3 {
+		p.Detail += "; and " + strconv.Itoa(len(says)-3) + " more"
+	}
+	return p, nil
+}
+
+// writeProblem answers outside of an operation.
+func writeProblem(w http.ResponseWriter, p *apitype.Problem) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // a client that left is no fault
+}

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gpupool/gpupool/internal/api/client"
+)
+
+// Names of files in the data folder that the server writes and clients on the same
+// machine read.
+const (
+	// AdminTokenFile holds the admin token, readable by its owner only.
+	AdminTokenFile = "admin.token"
+	// ServerFile says where the server that uses the folder listens.
+	ServerFile = "server.json"
+)
+
+// DefaultServer is where a server listens unless told otherwise.
+const DefaultServer = "http://127.0.0.1:8470"
+
+// ServerInfo is the content of ServerFile.
+type ServerInfo struct {
+	URL string `json:"url"`
+	PID int    `json:"pid"`
+}
+
+// DataDir is the data folder: the one given, $GPUPOOL_DATA, or a folder of the user.
+func DataDir(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	if d := os.Getenv("GPUPOOL_DATA"); d != "" {
+		return d, nil
+	}
+	if d := os.Getenv("XDG_DATA_HOME"); d != "" {
+		return filepath.Join(d, "gpupool"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("no data folder: %w; give one with --data or in $GPUPOOL_DATA", err)
+	}
+	return filepath.Join(home, ".local", "share", "gpupool"), nil
+}
+
+// connect finds the server and a token.
+func (a *App) connect() (*client.Client, error) {
+	data, err := DataDir(a.flags.data)
+	if err != nil {
+		return nil, err
+	}
+	server, err := a.findServer(data)
+	if err != nil {
+		return nil, err
+	}
+	token, err := a.findToken(data)
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(server, token)
+	if err != nil {
+		return nil, usage(err)
+	}
+	return c, nil
+}
+
+func (a *App) findServer(data string) (string, error) {
+	if a.flags.server != "" {
+		return a.flags.server, nil
+	}
+	if s := os.Getenv("GPUPOOL_SERVER"); s != "" {
+		return s, nil
+	}
+	b, err := os.ReadFile(filepath.Join(data, ServerFile))
+	if err != nil {
+		return DefaultServer, nil //nolint:nilerr // no server ever used the folder: the default may still answer
+	}
+	var info ServerInfo
+	if err := json.Unmarshal(b, &info); err != nil || info.URL == "" {
+		return "", fmt.Errorf("%s does not say where the server listens: start it again, or give --server", filepath.Join(data, ServerFile))
+	}
+	return info.URL, nil
+}
+
+func (a *App) findToken(data string) (string, error) {
+	if a.flags.token != "" {
+		return a.flags.token, nil
+	}
+	path := a.flags.tokenFile
+	if path == "" {
+		if t := os.Getenv("GPUPOOL_TOKEN"); t != "" {
+			return t, nil
+		}
+		path = filepath.Join(data, AdminTokenFile)
+	}
+	b, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && a.flags.tokenFile == "":
+		return "", fmt.Errorf("no token: neither --token, --token-file nor $GPUPOOL_TOKEN is set, and there is no %s: is gpupool serve running on this machine as this user?", path)
+	case err != nil:
+		return "", fmt.Errorf("the token cannot be read: %w", err)
+	}
+	t := strings.TrimSpace(string(b))
+	if t == "" {
+		return "", fmt.Errorf("%s is empty: expected a token in it", path)
+	}
+	return t, nil
+}

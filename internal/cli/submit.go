@@ -1,0 +1,225 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"github.com/gpupool/gpupool/internal/api/apitype"
+	"github.com/gpupool/gpupool/internal/api/client"
+)
+
+// specFlags are the flags of submit and run: the fields of a task file.
+type specFlags struct {
+	file string
+	key  string
+	spec apitype.TaskSpec
+}
+
+func (s *specFlags) register(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVarP(&s.file, "file", "f", "", "task file (YAML or JSON) with the same fields; flags win over it, - reads standard input")
+	f.StringVar(&s.spec.Name, "name", "", "name for people")
+	f.StringVar(&s.spec.Tenant, "tenant", "", "who pays; with an admin token only (a tenant's token says it)")
+	f.StringVar(&s.spec.Pool, "pool", "", "pool to run in (default: the first)")
+	f.StringVar(&s.spec.Priority, "priority", "", "high, normal or low (default normal)")
+	f.StringVar(&s.spec.Class, "class", "", "training, inference or interactive")
+	f.StringVarP(&s.spec.GPUs, "gpus", "g", "", "GPUs of each member: 2, 0.3, 1/7, 3g.40gb, 20GiB or 0; with a model: 2:H100-80GB (default 1)")
+	f.StringVar(&s.spec.GPUMemory, "gpu-memory", "", "memory needed of each GPU or part, such as 20GiB")
+	f.StringVar(&s.spec.Isolation, "isolation", "", "how a part may be cut: mig, shared or any (default: mig where the model has it)")
+	f.IntVar(&s.spec.Members, "members", 0, "gang size: that many members, all or nothing (default 1)")
+	f.Float64Var(&s.spec.CPUs, "cpus", 0, "CPU cores of each member")
+	f.StringVar(&s.spec.Memory, "memory", "", "main memory of each member, such as 16GiB")
+	f.StringVar(&s.spec.Dir, "dir", "", "working directory on the host (default: one of its own)")
+	f.StringArrayVarP(&s.spec.Env, "env", "e", nil, "environment KEY=VALUE; KEY alone takes it from here")
+	f.StringVar(&s.spec.Grace, "grace", "", "between SIGTERM and SIGKILL, such as 30s")
+	f.StringVar(&s.spec.TTL, "ttl", "", "longest wait in line, such as 1h, then it expires; none for no end")
+	f.StringVar(&s.key, "idempotency-key", "", "submitting twice with one key gives one task")
+	complete := func(name string, values ...string) {
+		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) //nolint:errcheck // the flag was made above
+	}
+	complete("priority", priorities()...)
+	complete("class", "training", "inference", "interactive")
+	complete("isolation", "mig", "shared", "any")
+	complete("gpus", "1", "2", "4", "8", "1/7", "2/7", "0.5", "1g.10gb", "3g.40gb", "20GiB")
+}
+
+// read puts the task file and the flags together.
+func (s *specFlags) read(c *cobra.Command, in io.Reader, command []string) (apitype.TaskSpec, error) {
+	var spec apitype.TaskSpec
+	if s.file != "" {
+		var err error
+		if spec, err = readTaskFile(s.file, in); err != nil {
+			return spec, err
+		}
+	}
+	for flag, copy := range map[string]func(){
+		"name": func() { spec.Name = s.spec.Name }, "tenant": func() { spec.Tenant = s.spec.Tenant },
+		"pool": func() { spec.Pool = s.spec.Pool }, "priority": func() { spec.Priority = s.spec.Priority },
+		"class": func() { spec.Class = s.spec.Class }, "gpus": func() { spec.GPUs = s.spec.GPUs },
+		"gpu-memory": func() { spec.GPUMemory = s.spec.GPUMemory }, "isolation": func() { spec.Isolation = s.spec.Isolation },
+		"members": func() { spec.Members = s.spec.Members }, "cpus": func() { spec.CPUs = s.spec.CPUs },
+		"memory": func() { spec.Memory = s.spec.Memory }, "dir": func() { spec.Dir = s.spec.Dir },
+		"env": func() { spec.Env = append(spec.Env, s.spec.Env...) }, "grace": func() { spec.Grace = s.spec.Grace },
+		"ttl": func() { spec.TTL = s.spec.TTL },
+	} {
+		if c.Flags().Changed(flag) {
+			copy()
+		}
+	}
+	if len(command) > 0 {
+		spec.Command = command
+	}
+	if len(spec.Command) == 0 {
+		return spec, usagef("nothing to run: give a command after --, for example: gpupool %s --gpus 1 -- python train.py", c.Name())
+	}
+	for i, kv := range spec.Env {
+		if !strings.Contains(kv, "=") {
+			v, ok := os.LookupEnv(kv)
+			if !ok {
+				return spec, usagef("environment %s is not set here: give %s=VALUE", kv, kv)
+			}
+			spec.Env[i] = kv + "=" + v
+		}
+	}
+	if _, err := spec.Work(); err != nil { // said here, before anything is sent
+		return spec, usage(err)
+	}
+	return spec, nil
+}
+
+func readTaskFile(path string, in io.Reader) (apitype.TaskSpec, error) {
+	var spec apitype.TaskSpec
+	var b []byte
+	var err error
+	if path == "-" {
+		b, err = io.ReadAll(io.LimitReader(in, 1<<20))
+	} else {
+		b, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return spec, usagef("the task file cannot be read: %w", err)
+	}
+	if err := yaml.UnmarshalWithOptions(b, &spec, yaml.Strict()); err != nil {
+		return spec, usagef("%s: %s", path, strings.TrimSpace(yaml.FormatError(err, false, true)))
+	}
+	return spec, nil
+}
+
+func (a *App) submitCmd() *cobra.Command {
+	var s specFlags
+	c := &cobra.Command{
+		Use: "submit [flags] -- COMMAND [ARG...]", Short: "Submit a task and return at once",
+		Example: `  gpupool submit --gpus 1/7 -- python notebook.py
+  gpupool submit --gpus 4 --name llama -- torchrun train.py
+  gpupool submit --gpus 8 --members 2 -- ./gang.sh
+  gpupool submit -f job.yaml`,
+		RunE: func(c *cobra.Command, args []string) error {
+			spec, err := s.read(c, a.In, args)
+			if err != nil {
+				return err
+			}
+			api, err := a.connect()
+			if err != nil {
+				return err
+			}
+			t, err := api.Submit(c.Context(), spec, s.key)
+			if err != nil {
+				return err
+			}
+			return a.print(t, func(w io.Writer, _ bool) {
+				fmt.Fprintf(w, "task %d %s\n", t.ID, t.State)
+				if t.State == "queued" {
+					fmt.Fprintf(a.Err, "%s\nfollow it: gpupool explain %d, gpupool logs -f %d\n", t.Reason.Message, t.ID, t.ID)
+				}
+			})
+		},
+	}
+	s.register(c)
+	return c
+}
+
+func (a *App) runCmd() *cobra.Command {
+	var s specFlags
+	c := &cobra.Command{
+		Use: "run [flags] -- COMMAND [ARG...]", Short: "Submit a task, show its output, pass its exit code on",
+		Long: `Submits a task, shows the output of its first member as it comes, and exits with the
+task's exit code. Ctrl-C cancels the task; a second one leaves it at once.`,
+		Example: `  gpupool run --gpus 3g.40gb -- python eval.py`,
+		RunE: func(c *cobra.Command, args []string) error {
+			spec, err := s.read(c, a.In, args)
+			if err != nil {
+				return err
+			}
+			api, err := a.connect()
+			if err != nil {
+				return err
+			}
+			return a.run(c.Context(), api, spec, s.key)
+		},
+	}
+	s.register(c)
+	return c
+}
+
+// run is submit, logs -f and the exit code in one. ctx ends with the first Ctrl-C.
+func (a *App) run(ctx context.Context, api *client.Client, spec apitype.TaskSpec, key string) error {
+	// From here on a Ctrl-C is about the task: ctx ends and the task is cancelled.
+	alive := context.WithoutCancel(ctx)
+	t, err := api.Submit(alive, spec, key)
+	if err != nil {
+		return err
+	}
+	if t.State == "queued" {
+		fmt.Fprintf(a.Err, "task %d waits: %s\n", t.ID, t.Reason.Message)
+	} else {
+		fmt.Fprintf(a.Err, "task %d\n", t.ID)
+	}
+	cancelled := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(cancelled)
+		fmt.Fprintf(a.Err, "cancelling task %d; Ctrl-C again leaves it\n", t.ID)
+		signal.Reset(os.Interrupt, syscall.SIGTERM)
+		if _, err := api.Cancel(alive, t.ID); err != nil {
+			fmt.Fprintf(a.Err, "gpupool: %s\n", message(err))
+		}
+	})
+	if r, err := api.Logs(alive, t.ID, client.LogQuery{Follow: true}); err == nil {
+		_, _ = io.Copy(a.Out, r) //nolint:errcheck // a cut stream is no end: the task's end decides
+		r.Close()                //nolint:errcheck // only read from
+	}
+	for !t.Terminal() {
+		if t, err = api.WaitTask(alive, t.ID, 30*time.Second); err != nil {
+			return err
+		}
+	}
+	if !stop() {
+		<-cancelled
+	}
+	return a.exitWith(t)
+}
+
+// exitWith passes on how a task ended.
+func (a *App) exitWith(t apitype.Task) error {
+	switch {
+	case t.State == "succeeded":
+		return nil
+	case t.State == "cancelled":
+		fmt.Fprintf(a.Err, "task %d: %s\n", t.ID, t.Reason.Message)
+		return &codeError{code: 130}
+	case t.Exit != nil && t.Exit.Lost == "" && t.Exit.Code != 0:
+		if t.Exit.Signal != "" {
+			fmt.Fprintf(a.Err, "task %d: %s\n", t.ID, t.Reason.Message)
+		}
+		return &codeError{code: t.Exit.Code}
+	}
+	return fmt.Errorf("task %d %s: %s", t.ID, t.State, t.Reason.Message)
+}

@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpupool/gpupool/internal/api/apitype"
+	"github.com/gpupool/gpupool/internal/api/client"
+)
+
+func (a *App) tenantsCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "tenants", Short: "List tenants; make, change and remove them", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			api, err := a.connect()
+			if err != nil {
+				return err
+			}
+			tenants, err := api.Tenants(c.Context())
+			if err != nil {
+				return err
+			}
+			return a.print(listOf(tenants), func(w io.Writer, _ bool) {
+				if len(tenants) == 0 {
+					fmt.Fprintln(a.Err, "no tenants yet: gpupool tenants create NAME")
+					return
+				}
+				var rows [][]string
+				for _, t := range tenants {
+					limit := "none"
+					if t.LimitGPUs > 0 {
+						limit = gpuCount(t.LimitGPUs)
+					}
+					rows = append(rows, []string{t.Name, gpuCount(t.HeldGPUs), limit, gpuCount(t.Weight), fmt.Sprint(t.Running), fmt.Sprint(t.Waiting), fmt.Sprint(t.Tokens)})
+				}
+				tabs(w, []string{"TENANT", "HELD GPUS", "LIMIT", "WEIGHT", "RUNNING", "WAITING", "TOKENS"}, rows)
+			})
+		},
+	}
+	c.AddCommand(a.tenantSet("create", "Make a tenant and its first token", true), a.tenantSet("set", "Change a tenant's limit or weight", false),
+		a.tenantRemove(), a.tenantToken(), a.tenantRevoke())
+	return c
+}
+
+func (a *App) tenantSet(name, short string, create bool) *cobra.Command {
+	var spec apitype.TenantSpec
+	c := &cobra.Command{
+		Use: name + " NAME", Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := a.connect()
+			if err != nil {
+				return err
+			}
+			was, err := api.Tenant(c.Context(), args[0])
+			var missing *client.Error
+			known := err == nil
+			switch {
+			case errors.As(err, &missing) && missing.Status == http.StatusNotFound:
+			case err != nil:
+				return err
+			}
+			switch {
+			case known && create:
+				return fmt.Errorf("tenant %s exists already: gpupool tenants set changes it, gpupool tenants token makes another token", args[0])
+			case !known && !create:
+				return fmt.Errorf("tenant %s is not known: gpupool tenants create %s", args[0], args[0])
+			}
+			if known { // what is not named stays
+				if !c.Flags().Changed("limit") {
+					spec.LimitGPUs = was.LimitGPUs
+				}
+				if !c.Flags().Changed("weight") {
+					spec.Weight = was.Weight
+				}
+			}
+			t, err := api.PutTenant(c.Context(), args[0], spec)
+			if err != nil {
+				return err
+			}
+			if create {
+				return a.newToken(c, api, args[0])
+			}
+			return a.print(t, func(w io.Writer, _ bool) { fmt.Fprintf(w, "tenant %s changed\n", t.Name) })
+		},
+	}
+	c.Flags().Float64Var(&spec.LimitGPUs, "limit", 0, "GPUs held at once at most; 0 = no limit")
+	c.Flags().Float64Var(&spec.Weight, "weight", 0, "share in fair sharing; 0 = 1")
+	return c
+}
+
+func (a *App) newToken(c *cobra.Command, api *client.Client, tenant string) error {
+	t, err := api.CreateToken(c.Context(), tenant)
+	if err != nil {
+		return err
+	}
+	return a.print(t, func(w io.Writer, _ bool) {
+		fmt.Fprintln(w, t.Token)
+		fmt.Fprintf(a.Err, "the token of %s; it is not shown again. Use: export GPUPOOL_TOKEN=…\n", tenant)
+	})
+}
+
+func (a *App) tenantToken() *cobra.Command {
+	return &cobra.Command{
+		Use: "token NAME", Short: "Make another token for a tenant", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := a.connect()
+			if err != nil {
+				return err
+			}
+			return a.newToken(c, api, args[0])
+		},
+	}
+}
+
+func (a *App) tenantRevoke() *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke NAME", Short: "Make all tokens of a tenant worthless", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := a.connect()
+			if err != nil {
+				return err
+			}
+			if err := api.RevokeTokens(c.Context(), args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.Out, "tenant %s has no token any more: gpupool tenants token %s makes one\n", args[0], args[0])
+			return nil
+		},
+	}
+}
+
+func (a *App) tenantRemove() *cobra.Command {
+	return &cobra.Command{
+		Use: "remove NAME", Short: "Remove a tenant without unfinished tasks", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := a.connect()
+			if err != nil {
+				return err
+			}
+			if err := api.DeleteTenant(c.Context(), args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.Out, "tenant %s removed\n", args[0])
+			return nil
+		},
+	}
+}
