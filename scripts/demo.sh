@@ -56,17 +56,17 @@ as() { # as TENANT ARG...: gpupool with the tenant's own token
 quiet() { as "$@" >/dev/null 2>&1; }
 
 echo "three tenants submit 24 tasks: notebooks on sevenths, training on whole GPUs, a gang, one that fails"
-for i in $(seq 6); do quiet vision submit --gpus 1/7 --name "notebook-$i" -- sh -c 'echo on $CUDA_VISIBLE_DEVICES; sleep 12'; done
-for i in $(seq 6); do quiet speech submit --gpus 3g.40gb --name "finetune-$i" -- sh -c 'echo slices: $GPUPOOL_SLICES; sleep 10'; done
-for i in $(seq 4); do quiet llm submit --gpus 20GiB --class inference --name "serve-$i" -- sleep 9; done
-for i in $(seq 4); do quiet vision submit --gpus 1 --name "train-$i" -- sleep 6; done
+for i in $(seq 6); do quiet vision submit --gpus 1/7 --name "notebook-$i" -- sh -c 'echo on $CUDA_VISIBLE_DEVICES; sleep 16'; done
+for i in $(seq 6); do quiet speech submit --gpus 3g.40gb --name "finetune-$i" -- sh -c 'echo slices: $GPUPOOL_SLICES; sleep 14'; done
+for i in $(seq 4); do quiet llm submit --gpus 20GiB --class inference --name "serve-$i" -- sleep 13; done
+for i in $(seq 4); do quiet vision submit --gpus 1 --name "train-$i" -- sleep 9; done
 quiet llm submit --gpus 2 --members 2 --name gang -- sh -c 'echo member $GPUPOOL_MEMBER of $GPUPOOL_MEMBERS on $GPUPOOL_HOST: $CUDA_VISIBLE_DEVICES; sleep 5'
 quiet speech submit --gpus 0.3 --isolation shared --name shared-a -- sleep 8
 quiet speech submit --gpus 0.3 --isolation shared --name shared-b -- sleep 8
 failing=$(as speech submit --gpus 1/7 --name fails -o json -- sh -c 'echo "CUDA error: out of luck" >&2; exit 3' | sed -n 's/^  "id": \([0-9]*\),$/\1/p')
 unlucky=$(as vision submit --gpus 8 --name wants-all -o json -- sleep 600 | sed -n 's/^  "id": \([0-9]*\),$/\1/p')
 
-sleep 3
+sleep 6 # past the first look at the real use of the slices
 say ps
 say gpus
 say pools

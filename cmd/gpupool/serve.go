@@ -46,12 +46,12 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if err != nil {
 		return err
 	}
-	defer j.Close() //nolint:errcheck // every commit was synced already
-	listener, err := listen(o.Config.Server.Listen)
+	defer j.Close()
+	listener, err := listen(ctx, o.Config.Server.Listen)
 	if err != nil {
 		return err
 	}
-	defer listener.Close() //nolint:errcheck // closed by the HTTP server already when all went well
+	defer listener.Close()
 	token, err := adminToken(filepath.Join(data, cli.AdminTokenFile))
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if err != nil {
 		return err
 	}
-	defer drv.Close() //nolint:errcheck // fake GPUs hold nothing
+	defer drv.Close()
 	exe, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("this program's own file cannot be found, and tasks need it as their shim: %w", err)
@@ -167,8 +167,8 @@ func makeDataDir(data string) error {
 	return nil
 }
 
-func listen(addr string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
+func listen(ctx context.Context, addr string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s is in use by another program: stop that, or give another address with --listen (port 0 takes a free one)", addr)

@@ -8,6 +8,7 @@ import (
 	"github.com/gpupool/gpupool/internal/api/apitype"
 	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/work"
 )
 
 // Recommended size of a pool, in GPUs.
@@ -100,7 +101,7 @@ func pools(e *engine.Engine) []apitype.Pool {
 		index[p.Name] = i
 		x := apitype.Pool{Name: p.Name, Mode: string(p.Mode), Waiting: p.Waiting}
 		if p.TTL > 0 {
-			x.TTL = p.TTL.String()
+			x.TTL = work.FormatDuration(p.TTL)
 		}
 		out = append(out, x)
 	}

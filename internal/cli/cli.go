@@ -119,8 +119,7 @@ func (a *App) Main(ctx context.Context, args []string) int {
 
 // message is an error for a person: of the API only its sentence.
 func message(err error) string {
-	var api *client.Error
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[*client.Error](err); ok {
 		return api.Error()
 	}
 	return err.Error()
@@ -153,7 +152,7 @@ Try it without a GPU:
 	f.StringVar(&a.flags.tokenFile, "token-file", "", "file that holds the token (default: the admin token in the data folder)")
 	f.StringVar(&a.flags.data, "data", "", "data folder of the server on this machine (default: $GPUPOOL_DATA, else ~/.local/share/gpupool)")
 	f.StringVarP(&a.flags.output, "output", "o", "table", "output: table, wide, json or yaml")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)) //nolint:errcheck // the flag was made above
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.checkOutput() }
 
 	root.AddGroup(&cobra.Group{ID: "work", Title: "Work:"}, &cobra.Group{ID: "pool", Title: "The pool:"},

@@ -76,7 +76,7 @@ func (a *App) acquire(ctx context.Context, api *client.Client, spec apitype.Leas
 		}
 		id := l.ID
 		if l, err = api.WaitLease(ctx, id, 30*time.Second); err != nil && ctx.Err() != nil {
-			_, _ = api.Cancel(context.WithoutCancel(ctx), id) //nolint:errcheck // it expires by itself
+			_, _ = api.Cancel(context.WithoutCancel(ctx), id)
 		}
 	}
 	if err == nil && wait && l.State != "running" {
@@ -149,7 +149,7 @@ func (a *App) execWith(ctx context.Context, api *client.Client, l apitype.Lease,
 			}
 		}
 	}()
-	cmd := exec.CommandContext(held, args[0], args[1:]...) //nolint:gosec // the user's own command, on the user's own machine
+	cmd := exec.CommandContext(held, args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+strings.Join(l.Devices, ","), "NVIDIA_VISIBLE_DEVICES="+strings.Join(l.Devices, ","),
 		fmt.Sprintf("GPUPOOL_TASK=%d", l.ID), fmt.Sprintf("GPUPOOL_EPOCH=%d", l.Epoch))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.In, a.Out, a.Err

@@ -103,10 +103,10 @@ submit_s,duration_s,gpus,fraction,gpu_memory_mib,tenant,priority,name,utilisatio
 			bar := a.progress("replaying " + setup.Trace.Name)
 			setup.Progress = func(done, total int) {
 				bar.ChangeMax(total)
-				_ = bar.Set(done) //nolint:errcheck // a bar that cannot be drawn harms nothing
+				_ = bar.Set(done)
 			}
 			r, err := sim.Compare(c.Context(), setup, cluster)
-			_ = bar.Exit() //nolint:errcheck // as above
+			_ = bar.Exit()
 			if err != nil {
 				return err
 			}
@@ -197,9 +197,9 @@ what it asks for.`,
 			bar := a.progress("planning")
 			p, err := sim.MakePlan(c.Context(), setup, cluster, func(what string) {
 				bar.Describe(what)
-				_ = bar.Add(1) //nolint:errcheck // a bar that cannot be drawn harms nothing
+				_ = bar.Add(1)
 			})
-			_ = bar.Exit() //nolint:errcheck // as above
+			_ = bar.Exit()
 			if err != nil {
 				return err
 			}

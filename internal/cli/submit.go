@@ -44,7 +44,7 @@ func (s *specFlags) register(c *cobra.Command) {
 	f.StringVar(&s.spec.TTL, "ttl", "", "longest wait in line, such as 1h, then it expires; none for no end")
 	f.StringVar(&s.key, "idempotency-key", "", "submitting twice with one key gives one task")
 	complete := func(name string, values ...string) {
-		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) //nolint:errcheck // the flag was made above
+		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	complete("priority", priorities()...)
 	complete("class", "training", "inference", "interactive")
@@ -61,7 +61,7 @@ func (s *specFlags) read(c *cobra.Command, in io.Reader, command []string) (apit
 			return spec, err
 		}
 	}
-	for flag, copy := range map[string]func(){
+	for flag, take := range map[string]func(){
 		"name": func() { spec.Name = s.spec.Name }, "tenant": func() { spec.Tenant = s.spec.Tenant },
 		"pool": func() { spec.Pool = s.spec.Pool }, "priority": func() { spec.Priority = s.spec.Priority },
 		"class": func() { spec.Class = s.spec.Class }, "gpus": func() { spec.GPUs = s.spec.GPUs },
@@ -72,7 +72,7 @@ func (s *specFlags) read(c *cobra.Command, in io.Reader, command []string) (apit
 		"ttl": func() { spec.TTL = s.spec.TTL },
 	} {
 		if c.Flags().Changed(flag) {
-			copy()
+			take()
 		}
 	}
 	if len(command) > 0 {
@@ -193,8 +193,8 @@ func (a *App) run(ctx context.Context, api *client.Client, spec apitype.TaskSpec
 		}
 	})
 	if r, err := api.Logs(alive, t.ID, client.LogQuery{Follow: true}); err == nil {
-		_, _ = io.Copy(a.Out, r) //nolint:errcheck // a cut stream is no end: the task's end decides
-		r.Close()                //nolint:errcheck // only read from
+		_, _ = io.Copy(a.Out, r)
+		r.Close()
 	}
 	for !t.Terminal() {
 		if t, err = api.WaitTask(alive, t.ID, 30*time.Second); err != nil {

@@ -217,7 +217,7 @@ func (a *App) logsCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer r.Close() //nolint:errcheck // only read from
+			defer r.Close()
 			_, err = io.Copy(a.Out, r)
 			return err
 		},
@@ -286,7 +286,14 @@ func (a *App) explainCmd() *cobra.Command {
 				return err
 			}
 			return a.print(x, func(w io.Writer, _ bool) {
-				fmt.Fprintf(w, "task %d of %s is %s: %s\n", x.Task.ID, x.Task.Tenant, a.colours().state(x.Task.State), x.Message)
+				verb := "is"
+				if x.Task.Terminal() {
+					verb = "has"
+					if x.Task.State == "cancelled" || x.Task.State == "expired" {
+						verb = "was"
+					}
+				}
+				fmt.Fprintf(w, "task %d of %s %s %s: %s\n", x.Task.ID, x.Task.Tenant, verb, a.colours().state(x.Task.State), x.Message)
 				if x.Task.State == "queued" {
 					fmt.Fprintf(w, "  %d task(s) before it in line; waiting for %s\n", x.Ahead, ago(x.Task.Submitted))
 				}

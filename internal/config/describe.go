@@ -47,7 +47,7 @@ func key(f reflect.StructField) string {
 }
 
 func set(v reflect.Value, text string) error {
-	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
 		return u.UnmarshalText([]byte(text))
 	}
 	switch v.Kind() {
@@ -78,7 +78,7 @@ func Example() string {
 # Check a file with: gpupool config check FILE. Generated from internal/config (go test ./internal/config -update).
 `)
 	c := Default()
-	_ = walk(reflect.ValueOf(&c).Elem(), "", func(path string, f reflect.StructField, v reflect.Value) error { //nolint:errcheck // the visitor never fails
+	_ = walk(reflect.ValueOf(&c).Elem(), "", func(path string, f reflect.StructField, v reflect.Value) error {
 		indent := strings.Repeat("  ", strings.Count(path, "."))
 		doc := f.Tag.Get("doc")
 		if since := f.Tag.Get("since"); since != "" {
@@ -98,7 +98,7 @@ func Example() string {
 }
 
 func scalar(v reflect.Value) string {
-	if s, ok := v.Interface().(fmt.Stringer); ok {
+	if s, ok := reflect.TypeAssert[fmt.Stringer](v); ok {
 		return s.String()
 	}
 	if v.Kind() == reflect.String {
@@ -117,8 +117,8 @@ func Schema() ([]byte, error) {
 
 func object(t reflect.Type) map[string]any {
 	props := map[string]any{}
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
+		f := f
 		p := property(f.Type)
 		p["description"] = f.Tag.Get("doc")
 		if d, ok := f.Tag.Lookup("default"); ok {
@@ -171,8 +171,8 @@ func (c Config) Idle() []string {
 		}
 	}
 	var out []string
-	_ = walk(reflect.ValueOf(&d).Elem(), "", collect(func(p, v string) { defaults[p] = v })) //nolint:errcheck // the visitor never fails
-	_ = walk(reflect.ValueOf(&c).Elem(), "", collect(func(p, v string) {                     //nolint:errcheck // the visitor never fails
+	_ = walk(reflect.ValueOf(&d).Elem(), "", collect(func(p, v string) { defaults[p] = v }))
+	_ = walk(reflect.ValueOf(&c).Elem(), "", collect(func(p, v string) {
 		if defaults[p] != v {
 			out = append(out, p)
 		}

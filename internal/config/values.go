@@ -13,20 +13,7 @@ import (
 // Duration is a time.Duration written as people write it: 30s, 5m, 1h30m.
 type Duration time.Duration
 
-func (d Duration) String() string {
-	s := time.Duration(d).String() // "1h0m0s"
-	s = strings.TrimSuffix(s, "0s")
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	if s == "" {
-		return "0s"
-	}
-	if last := s[len(s)-1]; last >= '0' && last <= '9' {
-		return time.Duration(d).String() // "30s" lost its "0s"
-	}
-	return s
-}
+func (d Duration) String() string { return work.FormatDuration(time.Duration(d)) }
 
 // MarshalText writes the duration.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }

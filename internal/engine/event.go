@@ -29,7 +29,7 @@ type (
 		Task  work.TaskID
 		Epoch uint32
 	}
-	// SetPools says which pools there are. A pool with tasks or hosts stays.
+	// SetPools makes or changes the pools named. Others stay: tasks and hosts may be in them.
 	SetPools struct{ Pools []work.Pool }
 	// SetTenant makes or changes a tenant.
 	SetTenant struct{ Tenant work.Tenant }

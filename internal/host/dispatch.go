@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/gpupool/gpupool/internal/driver"
@@ -94,12 +95,12 @@ func (d *dispatcher) run(c engine.Command) engine.Event {
 			return engine.FreeFailed{Owner: c.Owner, Err: "driver " + c.Driver + " is not loaded"}
 		}
 		if err := drv.Free(d.ctx, c.Host, c.Owner); err != nil {
-			return d.unlessStopping(engine.FreeFailed{Owner: c.Owner, Err: err.Error()})
+			return d.unlessStopping(engine.FreeFailed{Owner: c.Owner, Err: words(err)})
 		}
 		return engine.FreeDone{Owner: c.Owner}
 	case engine.StartCmd:
 		if err := r.Start(d.ctx, specOf(c)); err != nil {
-			return d.unlessStopping(engine.StartFailed{Owner: c.Owner, Err: err.Error()})
+			return d.unlessStopping(engine.StartFailed{Owner: c.Owner, Err: words(err)})
 		}
 		d.watch(c.Owner)
 		return engine.StartDone{Owner: c.Owner}
@@ -117,6 +118,9 @@ func (d *dispatcher) run(c engine.Command) engine.Event {
 	}
 	return nil
 }
+
+// words makes an error fit for the journal, which is text: a driver may say anything.
+func words(err error) string { return strings.ToValidUTF8(err.Error(), "?") }
 
 func (d *dispatcher) unlessStopping(ev engine.Event) engine.Event {
 	if d.ctx.Err() != nil {
@@ -136,7 +140,7 @@ func (d *dispatcher) carve(c engine.CarveCmd) engine.Event {
 	}
 	devices, err := drv.Carve(d.ctx, p)
 	if err != nil {
-		return d.unlessStopping(engine.CarveFailed{Owner: c.Owner, Err: err.Error()})
+		return d.unlessStopping(engine.CarveFailed{Owner: c.Owner, Err: words(err)})
 	}
 	return engine.CarveDone{Owner: c.Owner, Devices: devices}
 }
@@ -160,7 +164,7 @@ func (d *dispatcher) watch(o work.Owner) {
 		exit := work.Exit{Lost: "the runner does not know it"}
 		switch {
 		case err != nil:
-			exit.Lost = err.Error()
+			exit.Lost = words(err)
 		case st.Exit != nil:
 			exit = work.Exit{Code: st.Exit.Code, Signal: st.Exit.Signal, OOM: st.Exit.OOM, Lost: st.Exit.Lost}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -250,7 +251,7 @@ func (h *Host) observe(ctx context.Context, name string, d driver.Driver) {
 func inventory(name string, inv driver.Inventory) engine.Inventory {
 	ev := engine.Inventory{Driver: name, Models: inv.Models, Hosts: inv.Hosts}
 	for _, b := range inv.Broken {
-		ev.Broken = append(ev.Broken, engine.BrokenGPU{ID: b.GPUID, Why: b.Why})
+		ev.Broken = append(ev.Broken, engine.BrokenGPU{ID: b.GPUID, Why: strings.ToValidUTF8(b.Why, "?")})
 	}
 	for _, p := range inv.Parts {
 		ev.Parts = append(ev.Parts, engine.SeenPart{Host: p.Host, Owner: p.Owner})

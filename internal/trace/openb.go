@@ -33,7 +33,7 @@ func readOpenb(dir string, o Options) (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	if t.Hosts, err = readNodes(nodes, f); err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (t *table) pod() (x Task, why string, err error) {
 		x.GPUs, x.Milli = 0, int(milli)
 	}
 	if spec := t.text("gpu_spec"); spec != "" {
-		for _, m := range strings.Split(spec, "|") {
+		for m := range strings.SplitSeq(spec, "|") {
 			x.Models = append(x.Models, modelName(m))
 		}
 	}

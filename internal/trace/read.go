@@ -78,7 +78,7 @@ func (t *Trace) readFile(path string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	return t.add(path, f)
 }
 

@@ -33,7 +33,7 @@ type table struct {
 
 // openFile opens a file, unpacked when its name ends in .gz.
 func openFile(path string) (io.ReadCloser, error) {
-	f, err := os.Open(path) //nolint:gosec // the path is the user's own
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("the trace cannot be read: %w", err)
 	}
@@ -54,7 +54,7 @@ func openFile(path string) (io.ReadCloser, error) {
 // newTable reads the header.
 func newTable(path string, r io.Reader) (*table, error) {
 	b := bufio.NewReaderSize(r, 1<<16)
-	if mark, _ := b.Peek(3); string(mark) == "\xef\xbb\xbf" { //nolint:errcheck // a shorter file has no mark
+	if mark, _ := b.Peek(3); string(mark) == "\xef\xbb\xbf" {
 		b.Discard(3) //nolint:errcheck // just seen
 	}
 	t := &table{path: path, csv: csv.NewReader(b), columns: map[string]int{}}
@@ -79,8 +79,7 @@ func newTable(path string, r io.Reader) (*table, error) {
 
 // broken puts an error of the CSV reader into ours.
 func (t *table) broken(err error) error {
-	var parse *csv.ParseError
-	if errors.As(err, &parse) {
+	if parse, ok := errors.AsType[*csv.ParseError](err); ok {
 		return &Error{t.path, parse.Line, "not a row of CSV: " + parse.Err.Error()}
 	}
 	return &Error{Path: t.path, Msg: "cannot be read: " + err.Error()}

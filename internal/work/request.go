@@ -110,15 +110,31 @@ func (r Request) String() string {
 	case r.Profile != "":
 		what = r.Profile
 	case r.Milli > 0:
-		what = fmt.Sprintf("%s GPU", strconv.FormatFloat(float64(r.Milli)/1000, 'f', -1, 64))
+		what = fraction(r.Milli) + " GPU"
 	case r.GPUMemMiB > 0:
-		what = "a part of a GPU"
+		return with(r, FormatMiB(r.GPUMemMiB)+" of a GPU")
 	default:
 		what = "no GPU"
 	}
 	if r.GPUMemMiB > 0 {
 		what += " with " + FormatMiB(r.GPUMemMiB)
 	}
+	return with(r, what)
+}
+
+// fraction writes thousandths of a GPU: as sevenths where they were asked for as
+// such.
+func fraction(milli int) string {
+	for n := 1; n < 7; n++ {
+		if milli == (n*1000+3)/7 {
+			return fmt.Sprintf("%d/7", n)
+		}
+	}
+	return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64)
+}
+
+// with adds to what each member needs the models and the number of members.
+func with(r Request, what string) string {
 	if len(r.Models) > 0 {
 		what += " of model " + strings.Join(r.Models, " or ")
 	}

@@ -39,6 +39,18 @@ func (t Time) Std() time.Time {
 	return time.Unix(0, int64(t)).UTC()
 }
 
+// FormatDuration writes 1h30m, not 1h30m0s.
+func FormatDuration(d time.Duration) string {
+	s := d.String()
+	if t, cut := strings.CutSuffix(s, "m0s"); cut {
+		s = t + "m"
+	}
+	if t, cut := strings.CutSuffix(s, "h0m"); cut {
+		s = t + "h"
+	}
+	return s
+}
+
 // TaskID numbers tasks in the order in which they were accepted, from 1.
 type TaskID uint64
 
@@ -138,6 +150,11 @@ func (s Spec) Validate() error {
 	case "", Training, Inference, Interactive:
 	default:
 		return Errorf(CodeInvalid, "class %q is not known: use training, inference or interactive", s.Class)
+	}
+	for _, arg := range s.Command {
+		if strings.ContainsRune(arg, 0) {
+			return Errorf(CodeInvalid, "the command's word %q holds a zero byte, which no program can be given", arg)
+		}
 	}
 	for _, kv := range s.Env {
 		if err := validEnv(kv); err != nil {

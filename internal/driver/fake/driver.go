@@ -236,7 +236,7 @@ func (d *Driver) owners() []work.Owner {
 	slices.SortFunc(out, func(a, b work.Owner) int {
 		switch {
 		case a.Task != b.Task:
-			return int(a.Task) - int(b.Task) //nolint:gosec // numbers of tasks are small
+			return int(a.Task) - int(b.Task)
 		case a.Epoch != b.Epoch:
 			return int(a.Epoch) - int(b.Epoch)
 		}

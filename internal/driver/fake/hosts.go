@@ -29,7 +29,7 @@ const (
 func ParseHosts(shape string) ([]gpu.HostInfo, error) {
 	var out []gpu.HostInfo
 	total := 0
-	for _, one := range strings.Split(shape, ",") {
+	for one := range strings.SplitSeq(shape, ",") {
 		hosts, gpus, model, err := parseShape(strings.TrimSpace(one))
 		if err != nil {
 			return nil, err

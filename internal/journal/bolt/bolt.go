@@ -194,7 +194,8 @@ func (j *Journal) Load(ctx context.Context, snapshot, record func(uint64, []byte
 			if !ok {
 				return j.corrupt(fmt.Sprintf("the snapshot at record %d does not match its checksum", seq))
 			}
-			if callback = snapshot(seq, state); callback != nil {
+			callback = snapshot(seq, state)
+			if callback != nil {
 				return callback
 			}
 		}
@@ -207,7 +208,8 @@ func (j *Journal) Load(ctx context.Context, snapshot, record func(uint64, []byte
 			if !ok {
 				return j.corrupt(fmt.Sprintf("record %d does not match its checksum", seq))
 			}
-			if callback = record(seq, rec); callback != nil {
+			callback = record(seq, rec)
+			if callback != nil {
 				return callback
 			}
 		}

@@ -48,8 +48,7 @@ func mustOpen(t testing.TB, path string) *bolt.Journal {
 }
 
 func code(err error) journal.Code {
-	var e *journal.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*journal.Error](err); ok {
 		return e.Code
 	}
 	return ""
@@ -58,7 +57,7 @@ func code(err error) journal.Code {
 func TestLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.db")
 	j := mustOpen(t, path)
-	defer j.Close() //nolint:errcheck // a test
+	defer j.Close()
 	_, err := bolt.Open(path, bolt.Options{LockTimeout: 20 * time.Millisecond})
 	if code(err) != journal.ErrLocked || !strings.Contains(err.Error(), path) {
 		t.Fatalf("got %v, want %s with the path", err, journal.ErrLocked)
@@ -103,7 +102,7 @@ func TestReadOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close() //nolint:errcheck // a test
+	defer r.Close()
 	if n := count(t, r); n != 1 {
 		t.Fatalf("read %d records, want 1", n)
 	}
@@ -194,7 +193,7 @@ func TestKilled(t *testing.T) {
 func check(t *testing.T, path string, acked uint64) {
 	t.Helper()
 	j := mustOpen(t, path)
-	defer j.Close() //nolint:errcheck // a test
+	defer j.Close()
 	last, group, inGroup := uint64(0), uint64(0), 0
 	err := j.Load(context.Background(), func(seq uint64, b []byte) error {
 		last, group = seq, binary.BigEndian.Uint64(b)
@@ -250,7 +249,7 @@ func tryDamaged(t *testing.T, b []byte) {
 	if err != nil {
 		return
 	}
-	defer j.Close() //nolint:errcheck // a test
+	defer j.Close()
 	_ = j.Load(context.Background(), func(seq uint64, s []byte) error {
 		if string(s) != "twenty" || seq != 20 {
 			t.Errorf("snapshot %d %q was never stored", seq, s)
@@ -292,7 +291,7 @@ func TestTruncated(t *testing.T) {
 
 func TestFlippedRecord(t *testing.T) {
 	b := sample(t)
-	damaged := []byte(strings.Replace(string(b), "record 30", "record 3O", -1))
+	damaged := []byte(strings.ReplaceAll(string(b), "record 30", "record 3O"))
 	if string(damaged) == string(b) {
 		t.Fatal("the sample has no record 30")
 	}
@@ -301,7 +300,7 @@ func TestFlippedRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := mustOpen(t, path)
-	defer j.Close() //nolint:errcheck // a test
+	defer j.Close()
 	err := j.Load(context.Background(), func(uint64, []byte) error { return nil }, func(uint64, []byte) error { return nil })
 	if code(err) != journal.ErrCorrupt || !strings.Contains(err.Error(), "record 31") {
 		t.Fatalf("got %v, want %s that names record 31", err, journal.ErrCorrupt)
@@ -324,7 +323,7 @@ func BenchmarkAppend(b *testing.B) {
 	for _, n := range []int{1, 10, 100} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			j := mustOpen(b, filepath.Join(b.TempDir(), "journal.db"))
-			defer j.Close() //nolint:errcheck // a benchmark
+			defer j.Close()
 			group := make([][]byte, n)
 			for i := range group {
 				group[i] = make([]byte, 200)

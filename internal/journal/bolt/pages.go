@@ -26,11 +26,11 @@ func checkPages(path string, size int64) error {
 	if size == 0 {
 		return nil // bbolt makes it new
 	}
-	f, err := os.Open(path) //nolint:gosec // the path is the operator's
+	f, err := os.Open(path)
 	if err != nil {
 		return translate(path, "open", err)
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	head := make([]byte, 64<<10+metaEnd)
 	n, err := f.ReadAt(head, 0)
 	if err != nil && err != io.EOF { //nolint:errorlint // ReadAt returns it as it is
@@ -45,12 +45,12 @@ func checkPages(path string, size int64) error {
 		m := head[at:]
 		pageSize := int(binary.NativeEndian.Uint32(m[metaPageSize:]))
 		h := fnv.New64a()
-		h.Write(m[metaAt:metaSum]) //nolint:errcheck // a hash never fails
+		h.Write(m[metaAt:metaSum])
 		if binary.NativeEndian.Uint32(m[metaAt:]) != metaMagic || binary.NativeEndian.Uint64(m[metaSum:]) != h.Sum64() {
 			return 0
 		}
 		if tx := binary.NativeEndian.Uint64(m[metaTx:]); !found || tx > newest {
-			found, newest, need = true, tx, int64(binary.NativeEndian.Uint64(m[metaPages:]))*int64(pageSize) //nolint:gosec // a checksum stands over it
+			found, newest, need = true, tx, int64(binary.NativeEndian.Uint64(m[metaPages:]))*int64(pageSize)
 		}
 		return pageSize
 	}

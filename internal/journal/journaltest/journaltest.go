@@ -16,9 +16,9 @@ import (
 	"github.com/gpupool/gpupool/internal/journal"
 )
 
-// Run checks a journal. make returns a function that opens one and the same store
+// Run checks a journal. place returns a function that opens one and the same store
 // again and again, empty at first.
-func Run(t *testing.T, make func(t *testing.T) (open func() journal.Journal)) {
+func Run(t *testing.T, place func(t *testing.T) (open func() journal.Journal)) {
 	for _, x := range []struct {
 		name string
 		test func(t *testing.T, open func() journal.Journal)
@@ -29,7 +29,7 @@ func Run(t *testing.T, make func(t *testing.T) (open func() journal.Journal)) {
 		{"refuses use after close", afterClose}, {"a cancelled call stores nothing", cancelled},
 		{"copies what it is given", copies}, {"holds large records", large}, {"random histories", histories},
 	} {
-		t.Run(x.name, func(t *testing.T) { x.test(t, make(t)) })
+		t.Run(x.name, func(t *testing.T) { x.test(t, place(t)) })
 	}
 }
 
@@ -82,8 +82,7 @@ func expect(t *testing.T, j journal.Journal, want content) {
 }
 
 func code(err error) journal.Code {
-	var e *journal.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*journal.Error](err); ok {
 		return e.Code
 	}
 	return ""
@@ -248,7 +247,7 @@ func histories(t *testing.T, open func() journal.Journal) {
 			seq := want.snapSeq + rng.Uint64N(last-want.snapSeq+1)
 			state := fmt.Sprint("state ", step)
 			must(t, j.Snapshot(ctx, seq, []byte(state)))
-			drop := int(seq - want.snapSeq) //nolint:gosec // small
+			drop := int(seq - want.snapSeq)
 			want.snapSeq, want.snapshot = seq, state
 			want.seqs, want.records = want.seqs[drop:], want.records[drop:]
 		default:

@@ -74,7 +74,7 @@ func parseID(name string) (id runner.ID, ok bool) {
 	task, err1 := strconv.ParseUint(parts[0], 10, 64)
 	epoch, err2 := strconv.ParseUint(parts[1], 10, 32)
 	member, err3 := strconv.Atoi(parts[2])
-	id = runner.ID{Task: task, Epoch: uint32(epoch), Member: member} //nolint:gosec // parsed with 32 bits
+	id = runner.ID{Task: task, Epoch: uint32(epoch), Member: member}
 	return id, err1 == nil && err2 == nil && err3 == nil && id.String() == name
 }
 
@@ -132,7 +132,7 @@ func (f folder) sync() error {
 	if err != nil {
 		return err
 	}
-	defer d.Close() //nolint:errcheck // only synced
+	defer d.Close()
 	return d.Sync()
 }
 

@@ -58,7 +58,7 @@ func pids() (out []int) {
 	if err != nil {
 		return nil
 	}
-	defer d.Close() //nolint:errcheck // only read from
+	defer d.Close()
 	names, err := d.Readdirnames(-1)
 	if err != nil {
 		return nil
@@ -97,7 +97,7 @@ func marked(folder string) (out []int) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		for _, kv := range bytes.Split(b, []byte{0}) {
+		for kv := range bytes.SplitSeq(b, []byte{0}) {
 			if bytes.Equal(kv, mark) {
 				if f := stat(pid); len(f) > 0 && f[0] != "Z" {
 					out = append(out, pid)

@@ -73,7 +73,7 @@ func bound(t *testing.T) context.Context {
 }
 
 // until waits for something another process does.
-func until(t *testing.T, ctx context.Context, what string, done func() bool) {
+func until(ctx context.Context, t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for !done() {
 		if ctx.Err() != nil {
@@ -106,12 +106,12 @@ func TestServerKilled(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].State != runner.Running {
 		t.Fatalf("after the server's death: %+v, %v; want the member running", all, err)
 	}
-	until(t, ctx, "it is up", func() bool {
+	until(ctx, t, "it is up", func() bool {
 		l, err := r.Logs(ctx, id, runner.LogOptions{})
 		if err != nil {
 			return false
 		}
-		defer l.Close() //nolint:errcheck // only read from
+		defer l.Close()
 		b, _ := io.ReadAll(l)
 		return string(b) == "up\n"
 	})
@@ -138,7 +138,7 @@ func TestShimKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	var pid int
-	until(t, ctx, "its child runs", func() bool {
+	until(ctx, t, "its child runs", func() bool {
 		b, err := os.ReadFile(child)
 		if err == nil {
 			_, err = fmt.Sscan(string(b), &pid)
@@ -160,7 +160,7 @@ func TestShimKilled(t *testing.T) {
 	if err != nil || st.Exit == nil || !strings.Contains(st.Exit.Lost, "shim") {
 		t.Fatalf("got %+v, %v; want it lost", st, err)
 	}
-	until(t, ctx, "its child is gone", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH || zombie(pid) })
+	until(ctx, t, "its child is gone", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH || zombie(pid) })
 	if err := r.Start(ctx, runner.Spec{ID: id, Command: []string{"/bin/sh", "-c", "echo again >> " + child}}); err != nil {
 		t.Fatal(err)
 	}

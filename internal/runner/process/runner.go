@@ -103,13 +103,13 @@ func (r *Runner) launch(ctx context.Context, f folder) error {
 	if err != nil {
 		return err
 	}
-	defer ready.Close() //nolint:errcheck // only read from
+	defer ready.Close()
 	out, err := os.OpenFile(f.path(fileErr), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		tell.Close() //nolint:errcheck // never used
 		return err
 	}
-	cmd := exec.Command(r.o.ShimCommand[0], append(r.o.ShimCommand[1:len(r.o.ShimCommand):len(r.o.ShimCommand)], string(f))...) //nolint:gosec // this binary
+	cmd := exec.Command(r.o.ShimCommand[0], append(r.o.ShimCommand[1:len(r.o.ShimCommand):len(r.o.ShimCommand)], string(f))...) //nolint:noctx // the shim outlives whoever starts it
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{tell} // descriptor 3
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -131,7 +131,7 @@ func (r *Runner) launch(ctx context.Context, f folder) error {
 	case err != nil:
 		return err
 	}
-	said, _ := os.ReadFile(f.path(fileErr)) //nolint:errcheck // then there is nothing to add
+	said, _ := os.ReadFile(f.path(fileErr))
 	return fmt.Errorf("its shim failed: %s", strings.TrimSpace(string(said[max(0, len(said)-2000):])))
 }
 
@@ -169,7 +169,7 @@ func (r *Runner) settle(f folder) (bool, error) {
 	if err != nil || lock == nil {
 		return false, err
 	}
-	defer lock.Close() //nolint:errcheck // lets go of the lock
+	defer lock.Close()
 	if f.has(fileExit) {
 		return true, nil
 	}

@@ -80,10 +80,10 @@ func (s *shim) run() error {
 		return nil
 	}
 	defer runtime.KeepAlive(lock)
-	if err := lock.Truncate(0); err == nil {
-		_, err = lock.WriteString(strconv.Itoa(os.Getpid()))
+	if err := lock.Truncate(0); err != nil {
+		return err
 	}
-	if err != nil {
+	if _, err := lock.WriteString(strconv.Itoa(os.Getpid())); err != nil {
 		return err
 	}
 	known, err := s.f.read(fileSpec, &s.l)
@@ -108,7 +108,7 @@ func (s *shim) run() error {
 // member runs the program and returns how it ended, when nothing of it is left.
 func (s *shim) member(signals <-chan os.Signal) runner.Exit {
 	s.log = &lumberjack.Logger{Filename: s.f.path(fileLog), MaxSize: s.l.LogMaxMiB, MaxBackups: s.l.LogFiles}
-	defer s.log.Close() //nolint:errcheck // every line was written already
+	defer s.log.Close()
 	if s.stopAsked() {
 		return runner.Exit{Code: 128 + int(syscall.SIGTERM), Signal: "SIGTERM"}
 	}

@@ -34,9 +34,9 @@ type suite struct {
 	ctx  context.Context //nolint:containedctx // of the one test that the suite serves
 }
 
-// Run checks a runner. make returns a function that opens one and the same place
+// Run checks a runner. place returns a function that opens one and the same place
 // again and again, empty at first.
-func Run(t *testing.T, make func(t *testing.T) (open func() runner.Runner)) {
+func Run(t *testing.T, place func(t *testing.T) (open func() runner.Runner)) {
 	for _, x := range []struct {
 		name string
 		test func(t *testing.T, s *suite)
@@ -52,7 +52,7 @@ func Run(t *testing.T, make func(t *testing.T) (open func() runner.Runner)) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()
-			open := make(t)
+			open := place(t)
 			ctx, cancel := context.WithTimeout(context.Background(), deadline)
 			s := &suite{r: open(), open: open, dir: t.TempDir(), ctx: ctx}
 			defer s.cleanUp(t, cancel)
@@ -287,9 +287,9 @@ func environment(t *testing.T, s *suite) {
 			t.Errorf("%s is not set in %s", want, env)
 		}
 	}
-	real, err := filepath.EvalSymlinks(s.dir)
+	resolved, err := filepath.EvalSymlinks(s.dir)
 	must(t, err)
-	if got := s.file(t, "pwd"); got != s.dir && got != real {
+	if got := s.file(t, "pwd"); got != s.dir && got != resolved {
 		t.Errorf("it runs in %s, want %s", got, s.dir)
 	}
 	spec = s.spec("echo \"[$CUDA_VISIBLE_DEVICES]\" > " + filepath.Join(s.dir, "none"))
@@ -300,7 +300,7 @@ func environment(t *testing.T, s *suite) {
 }
 
 func leaks(t *testing.T, s *suite) {
-	must(t, os.Setenv("GPUPOOL_TEST_SECRET", "secret")) // not t.Setenv: the suite is parallel, and the name is only used here
+	must(t, os.Setenv("GPUPOOL_TEST_SECRET", "secret")) //nolint:usetesting // not t.Setenv: the suite is parallel, and the name is only used here
 	id := s.start(t, "env > "+filepath.Join(s.dir, "env")+"; exec ls /proc/self/fd")
 	x := s.wait(t, id)
 	if strings.Contains(s.file(t, "env"), "secret") {
@@ -396,7 +396,7 @@ func read(t *testing.T, s *suite, l runner.LogReader, id runner.ID, o runner.Log
 	t.Helper()
 	r, err := l.Logs(s.ctx, id, o)
 	must(t, err)
-	defer r.Close() //nolint:errcheck // only read from
+	defer r.Close()
 	b, err := io.ReadAll(r)
 	must(t, err)
 	return string(b)
@@ -435,7 +435,7 @@ func follow(t *testing.T, s *suite) {
 	id := s.start(t, "echo first; while [ ! -e "+gate+" ]; do sleep 0.02; done; echo last; exit 2")
 	r, err := l.Logs(s.ctx, id, runner.LogOptions{Follow: true})
 	must(t, err)
-	defer r.Close() //nolint:errcheck // only read from
+	defer r.Close()
 	buf := make([]byte, len("first\n"))
 	_, err = io.ReadFull(r, buf)
 	must(t, err)
