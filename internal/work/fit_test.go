@@ -153,9 +153,9 @@ func TestRequestString(t *testing.T) {
 	for want, r := range map[string]Request{
 		"1 whole GPU":                       {GPUs: 1},
 		"2 whole GPUs with 40GiB":           {GPUs: 2, GPUMemMiB: 40 << 10},
-		"1/7 GPU":                         {Milli: 143},
+		"1/7 GPU":                           {Milli: 143},
 		"0.3 GPU with 20GiB of model T4":    {Milli: 300, GPUMemMiB: 20 << 10, Models: []string{"T4"}},
-		"8GiB of a GPU":         {GPUMemMiB: 8 << 10},
+		"8GiB of a GPU":                     {GPUMemMiB: 8 << 10},
 		"3 members of 3g.40gb":              {Profile: "3g.40gb", Members: 3},
 		"no GPU":                            {CPUMilli: 1000},
 		"1 whole GPU of model A100 or H100": {GPUs: 1, Models: []string{"A100", "H100"}},
