@@ -118,7 +118,6 @@ func Schema() ([]byte, error) {
 func object(t reflect.Type) map[string]any {
 	props := map[string]any{}
 	for f := range t.Fields() {
-		f := f
 		p := property(f.Type)
 		p["description"] = f.Tag.Get("doc")
 		if d, ok := f.Tag.Lookup("default"); ok {

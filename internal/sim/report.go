@@ -79,11 +79,15 @@ func (c *Comparison) overTime(title, y string, static, pooled []Point) (chart, e
 		for i, p := range thin {
 			out[i] = plotter.XY{X: float64(p.At) / float64(unit), Y: p.Value}
 		}
+		if n := len(out); n > 0 { // as it stayed
+			out = append(out, plotter.XY{X: float64(total) / float64(unit), Y: out[n-1].Y})
+		}
 		return out
 	}
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = name, y
-	p.Y.Min = 0
+	p.X.Min, p.X.Max, p.Y.Min = 0, float64(total)/float64(unit), 0
+	p.Legend.Top = true
 	return drawn(title, p, curve(static), curve(pooled), plotter.PostStep)
 }
 
@@ -123,7 +127,6 @@ func drawn(title string, p *plot.Plot, static, pooled plotter.XYs, step plotter.
 		p.Add(line)
 		p.Legend.Add(l.name, line)
 	}
-	p.Legend.Top = true
 	p.Add(plotter.NewGrid())
 	canvas := vgsvg.New(24*vg.Centimeter, 9*vg.Centimeter)
 	p.Draw(draw.New(canvas))

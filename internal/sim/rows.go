@@ -53,6 +53,8 @@ func Seconds(s float64) string {
 		return fmt.Sprintf("%.2g s", s)
 	case s < 600:
 		return fmt.Sprintf("%.0f s", s)
+	case s < 5400:
+		return fmt.Sprintf("%.0f min", s/60)
 	}
 	d := time.Duration(math.Round(s)) * time.Second
 	switch {
