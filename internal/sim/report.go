@@ -75,9 +75,9 @@ func (c *Comparison) overTime(title, y string, static, pooled []Point) (chart, e
 	total := time.Duration(c.VirtualS * float64(time.Second))
 	curve := func(ps []Point) plotter.XYs {
 		thin := thinned(ps, total, 600)
-		out := make(plotter.XYs, len(thin))
-		for i, p := range thin {
-			out[i] = plotter.XY{X: float64(p.At) / float64(unit), Y: p.Value}
+		out := make(plotter.XYs, 0, len(thin)+1)
+		for _, p := range thin {
+			out = append(out, plotter.XY{X: float64(p.At) / float64(unit), Y: p.Value})
 		}
 		if n := len(out); n > 0 { // as it stayed
 			out = append(out, plotter.XY{X: float64(total) / float64(unit), Y: out[n-1].Y})
