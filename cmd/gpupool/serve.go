@@ -24,6 +24,7 @@ import (
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/journal/bolt"
 	"github.com/gpupool/gpupool/internal/runner/process"
+	"github.com/gpupool/gpupool/internal/work"
 )
 
 // shimCommand makes this binary the shim of one member (see package process).
@@ -105,6 +106,10 @@ func runServer(ctx context.Context, s server) error {
 		cancel()
 		return errors.Join(err, <-ended)
 	}
+	if err := firstTenant(ctx, s.host); err != nil {
+		cancel()
+		return errors.Join(err, <-ended)
+	}
 	handler, err := api.New(api.Config{
 		Host: s.host, Logs: s.runs, AdminToken: api.HashToken(s.token), DefaultPool: pools[0].Name,
 		Version: s.o.Version, Hardware: s.hardware, Log: s.log,
@@ -134,6 +139,18 @@ func runServer(ctx context.Context, s server) error {
 		srv.Close() //nolint:errcheck // nothing is left to do about it
 	}
 	return <-ended
+}
+
+// firstTenant gives a pool that was never used one tenant, so that the first command
+// of someone who only wants to try works.
+func firstTenant(ctx context.Context, h *host.Host) error {
+	used := false
+	h.Read(func(e *engine.Engine) { used = e.LastTask() > 0 || len(e.Tenants()) > 0 })
+	if used {
+		return nil
+	}
+	_, err := h.Do(ctx, engine.SetTenant{Tenant: work.Tenant{Name: "default"}})
+	return err
 }
 
 func level(verbose bool) slog.Level {

@@ -53,7 +53,8 @@ func (e *Engine) advance(l *Lease) {
 	if !running {
 		return
 	}
-	e.emit(Became{t.ID, work.StateRunning, work.Reasonf(work.Running, "runs since it was started")})
+	waited, took := l.Since.Sub(t.Queued).Round(time.Millisecond), e.now.Sub(l.Since).Round(time.Millisecond)
+	e.emit(Became{t.ID, work.StateRunning, work.Reasonf(work.Running, "it waited %s for a place; its slices and its start took %s", waited, took)})
 	if t.Spec.External() {
 		e.emit(Renewed{t.ID, l.Epoch, e.now.Add(t.Spec.LeaseTTL)})
 	}

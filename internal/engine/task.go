@@ -78,7 +78,7 @@ func (e *Engine) active(id work.TaskID) (*Task, error) {
 		return nil, work.Errorf(work.CodeNotFound, "task %d is not known; ended tasks are forgotten after a while", id)
 	}
 	if t.State.Terminal() {
-		return nil, work.Errorf(work.CodeConflict, "task %d has ended already: it is %s", id, t.State)
+		return nil, work.Errorf(work.CodeConflict, "task %d has ended already: %s", id, t.State)
 	}
 	return t, nil
 }
