@@ -138,7 +138,13 @@ func runServer(ctx context.Context, s server) error {
 	if err := srv.Shutdown(bound); err != nil {
 		srv.Close() //nolint:errcheck // nothing is left to do about it
 	}
-	return <-ended
+	err = <-ended
+	s.host.Read(func(e *engine.Engine) {
+		if n := len(e.Leases()); n > 0 {
+			s.log.Info("tasks go on running without the server; the next start finds them", "tasks", n)
+		}
+	})
+	return err
 }
 
 // firstTenant gives a pool that was never used one tenant, so that the first command

@@ -234,3 +234,34 @@ func TestShimFails(t *testing.T) {
 		t.Fatalf("what was said never to run is listed: %+v, %v", all, err)
 	}
 }
+
+func TestPrune(t *testing.T) {
+	ctx, dir := bound(t), t.TempDir()
+	r := open(t, dir)
+	for i := range uint64(5) {
+		id := runner.ID{Task: i + 8, Epoch: 1} // 8, 9, 10, 11, 12: by number, not by name
+		if err := r.Start(ctx, runner.Spec{ID: id, Command: []string{"/bin/true"}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Wait(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			continue // ended and not forgotten: it stays whatever its age
+		}
+		if err := r.Forget(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := process.New(dir, process.Options{ShimCommand: []string{exe, "__shim"}, KeepLogs: 2}); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(left) != 3 || filepath.Base(left[0]) != "11.1.0" || filepath.Base(left[1]) != "12.1.0" || filepath.Base(left[2]) != "8.1.0" {
+		t.Fatalf("left are %v, %v; want 8, which is not forgotten, and the two newest", left, err)
+	}
+}

@@ -12,6 +12,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,9 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,6 +36,7 @@ type Options struct {
 	Log         *slog.Logger
 	LogMaxMiB   int    // size at which a log is rotated; default 16
 	LogFiles    int    // rotated logs kept beside the current one; default 3
+	KeepLogs    int    // forgotten members whose output is kept, the newest; default 10,000
 	Cgroup      string // control group (v2) to make members' groups in; default /sys/fs/cgroup/gpupool where that is possible
 }
 
@@ -40,7 +44,12 @@ type Options struct {
 type Runner struct {
 	root string
 	o    Options
+
+	forgets atomic.Int64
 }
+
+// pruneEvery is how many members are forgotten between two looks for old logs.
+const pruneEvery = 256
 
 // New makes a runner over a folder, which is made if need be. Members that were
 // started over the same folder before are known.
@@ -57,6 +66,9 @@ func New(root string, o Options) (*Runner, error) {
 	if o.LogFiles == 0 {
 		o.LogFiles = 3
 	}
+	if o.KeepLogs == 0 {
+		o.KeepLogs = 10_000
+	}
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("the folder of running tasks cannot be made: %w", err)
 	}
@@ -66,7 +78,9 @@ func New(root string, o Options) (*Runner, error) {
 			o.Log.Warn("CPU and memory limits are counted but not enforced", "why", why)
 		}
 	}
-	return &Runner{root, o}, nil
+	r := &Runner{root: root, o: o}
+	r.prune()
+	return r, nil
 }
 
 // Start implements runner.Runner.
@@ -308,6 +322,33 @@ func (r *Runner) Forget(_ context.Context, id runner.ID) error {
 	if info, err := os.Stat(f.path(fileErr)); err == nil && info.Size() == 0 {
 		os.Remove(f.path(fileErr)) //nolint:errcheck // empty
 	}
-	os.Remove(f.path(dirWork)) //nolint:errcheck // stays when there is something in it
+	os.Remove(f.path(dirWork)) // stays when there is something in it
+	if r.forgets.Add(1)%pruneEvery == 0 {
+		r.prune()
+	}
 	return nil
+}
+
+// prune removes what is kept of the oldest forgotten members, with the files that
+// they left in a folder of their own. Their claims go too: an epoch is never used
+// again, so nobody will ask to start them.
+func (r *Runner) prune() {
+	entries, err := os.ReadDir(r.root)
+	if err != nil {
+		return // whoever starts or lists next will be told
+	}
+	var old []runner.ID
+	for _, e := range entries {
+		if id, ok := parseID(e.Name()); ok && !folderOf(r.root, id).has(fileSpec) && folderOf(r.root, id).has(fileStarted) {
+			old = append(old, id)
+		}
+	}
+	slices.SortFunc(old, func(a, b runner.ID) int {
+		return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Member, b.Member))
+	})
+	for _, id := range old[:max(0, len(old)-r.o.KeepLogs)] {
+		if err := os.RemoveAll(string(folderOf(r.root, id))); err != nil {
+			r.o.Log.Warn("old output cannot be removed", "member", id.String(), "err", err)
+		}
+	}
 }
