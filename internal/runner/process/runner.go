@@ -322,7 +322,7 @@ func (r *Runner) Forget(_ context.Context, id runner.ID) error {
 	if info, err := os.Stat(f.path(fileErr)); err == nil && info.Size() == 0 {
 		os.Remove(f.path(fileErr)) //nolint:errcheck // empty
 	}
-	os.Remove(f.path(dirWork)) // stays when there is something in it
+	os.Remove(f.path(dirWork)) //nolint:errcheck // stays when there is something in it
 	if r.forgets.Add(1)%pruneEvery == 0 {
 		r.prune()
 	}
