@@ -128,7 +128,7 @@ func sparedByTail(active []demandRow, at, p99 float64, late int) float64 {
 	spared := 0.0
 	var old []float64
 	for _, r := range active {
-		if at-r.submit < p99 {
+		if at-r.submit <= p99 { // it may begin just then
 			spared += r.milli
 		} else {
 			old = append(old, r.milli)

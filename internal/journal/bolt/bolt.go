@@ -123,7 +123,7 @@ func (j *Journal) Append(ctx context.Context, records [][]byte) (last uint64, er
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer guard(j.path, "append", &err)
+	defer j.guard("append", &err)
 	if err := j.enter(ctx); err != nil {
 		return 0, err
 	}
@@ -153,7 +153,7 @@ func (j *Journal) Snapshot(ctx context.Context, seq uint64, state []byte) (err e
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer guard(j.path, "snapshot", &err)
+	defer j.guard("snapshot", &err)
 	if err := j.enter(ctx); err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (j *Journal) Load(ctx context.Context, snapshot, record func(uint64, []byte
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer guard(j.path, "read", &err)
+	defer j.guard("read", &err)
 	if err := j.enter(ctx); err != nil {
 		return err
 	}
@@ -292,7 +292,20 @@ func translate(path, what string, err error) error {
 // Callers have faults in the memory map made into panics too.
 func guard(path, what string, err *error) {
 	if r := recover(); r != nil {
-		*err = corrupt(path, fmt.Sprintf("it cannot be used (%s: %v)", what, r), fmt.Errorf("%v\n%s", r, debug.Stack()))
+		*err = panicked(path, what, r)
+	}
+}
+
+func panicked(path, what string, r any) error {
+	return corrupt(path, fmt.Sprintf("it cannot be used (%s: %v)", what, r), fmt.Errorf("%v\n%s", r, debug.Stack()))
+}
+
+// guard does the same for an open journal: after a panic nothing more is written, as what
+// the transaction left is not known.
+func (j *Journal) guard(what string, err *error) {
+	if r := recover(); r != nil {
+		*err = panicked(j.path, what, r)
+		j.broken = *err
 	}
 }
 
