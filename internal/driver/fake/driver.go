@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -153,8 +154,8 @@ func device(o work.Owner, s driver.Slice) string {
 	}
 	h := fnv.New128a()
 	fmt.Fprint(h, s.GPUID, s.Profile, s.Start, o)
-	b := h.Sum(nil)
-	return fmt.Sprintf("MIG-%x-%x-5%x-8%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
+	x := hex.EncodeToString(h.Sum(nil))
+	return "MIG-" + x[:8] + "-" + x[8:12] + "-5" + x[13:16] + "-8" + x[17:20] + "-" + x[20:]
 }
 
 // Free implements driver.Driver.
