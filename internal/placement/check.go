@@ -51,8 +51,11 @@ func (c *Cluster) checkSums() error {
 	all, up := map[*shape]int{}, map[*shape]int{}
 	for _, h := range c.Hosts {
 		all[h.shape]++
-		if h.Up && !h.Cordoned {
-			up[h.shape]++
+		if h.sound != nil {
+			up[h.sound]++
+		}
+		if usable := h.Up && !h.Cordoned; usable != (h.sound != nil) || usable && h.sound != c.pools[h.Pool].shapeOf(c, h, false) {
+			return fmt.Errorf("host %s is counted under another shape than it has", h.Info.Name)
 		}
 	}
 	for name, p := range c.pools { // order: only a yes or no comes out

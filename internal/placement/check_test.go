@@ -80,7 +80,7 @@ func TestCheckBites(t *testing.T) {
 		{"count of free GPUs", func(c *Cluster) { shelf(c, "H100-80GB").free++ }, "the index counts 2, 1 and 3"},
 		{"count of usable GPUs", func(c *Cluster) { shelf(c, "T4").usable-- }, "the index counts 0, 0 and 0"},
 		{"count of cut GPUs", func(c *Cluster) { shelf(c, "H100-80GB").part = 0 }, "the index counts 1, 0 and 3"},
-		{"count of hosts", func(c *Cluster) { c.Hosts[0].shape.up-- }, "has 1 hosts of a shape, 1 usable; the index counts 1 and 0"},
+		{"count of hosts", func(c *Cluster) { c.Hosts[0].sound.up-- }, "has 1 hosts of a shape, 1 usable; the index counts 1 and 0"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			c := inUse(t)

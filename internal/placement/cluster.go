@@ -32,11 +32,12 @@ type Host struct {
 	Pool     string
 	Up       bool
 	Cordoned bool
-	CPUMilli int64 // free
-	MemMiB   int64 // free
-	GPUs     []int // numbers
-	bays     []bay // its GPUs by model
-	shape    *shape
+	CPUMilli int64  // free
+	MemMiB   int64  // free
+	GPUs     []int  // numbers
+	bays     []bay  // its GPUs by model
+	shape    *shape // with all its GPUs
+	sound    *shape // with those not broken; nil while it cannot be used
 }
 
 // bay is the GPUs of one model in one host.
@@ -97,12 +98,13 @@ type shelf struct {
 	shared map[string]*set // by tenant
 }
 
-// shape is hosts that are alike, to say quickly what could ever fit.
+// shape is hosts that are alike, to say quickly what could fit if they were empty.
 type shape struct {
 	cpu, mem int64
 	models   []int
 	counts   []int
-	all, up  int // hosts known, hosts usable now
+	all      int // hosts that have this with all their GPUs
+	up       int // usable hosts that have this with those of their GPUs that are not broken
 }
 
 // NewCluster makes an empty cluster that knows the given models. Geometries never
@@ -202,7 +204,7 @@ func (c *Cluster) AddHost(info gpu.HostInfo, pool string) *Host {
 		h.bays[b].gpus = append(h.bays[b].gpus, g.Number)
 	}
 	p := c.pool(pool)
-	h.shape = p.shapeOf(h)
+	h.shape = p.shapeOf(c, h, true)
 	h.shape.all++
 	for _, b := range h.bays {
 		p.stock(b.model, c.models[b.model])
@@ -229,11 +231,18 @@ func (p *poolIndex) stock(model int, geo *gpu.Geometry) {
 	}
 }
 
-func (p *poolIndex) shapeOf(h *Host) *shape {
+// shapeOf finds the shape of a host, with its broken GPUs or without.
+func (p *poolIndex) shapeOf(c *Cluster, h *Host, broken bool) *shape {
 	s := &shape{cpu: h.Info.CPUMilli, mem: h.Info.MemMiB}
 	for _, b := range h.bays {
+		n := 0
+		for _, g := range b.gpus {
+			if broken || c.GPUs[g].Health != gpu.HealthBroken {
+				n++
+			}
+		}
 		s.models = append(s.models, b.model)
-		s.counts = append(s.counts, len(b.gpus))
+		s.counts = append(s.counts, n)
 	}
 	for _, o := range p.shapes {
 		if o.cpu == s.cpu && o.mem == s.mem && slices.Equal(o.models, s.models) && slices.Equal(o.counts, s.counts) {
@@ -247,15 +256,7 @@ func (p *poolIndex) shapeOf(h *Host) *shape {
 // SetUsable marks a host as up or down and cordoned or not.
 func (c *Cluster) SetUsable(n int, up, cordoned bool) {
 	h := c.Hosts[n]
-	was := h.Up && !h.Cordoned
 	c.changeHost(h, func() { h.Up, h.Cordoned = up, cordoned })
-	if now := up && !cordoned; now != was {
-		if now {
-			h.shape.up++
-		} else {
-			h.shape.up--
-		}
-	}
 }
 
 // SetHealth marks a GPU. Slices that stand on it stay.
@@ -267,11 +268,7 @@ func (c *Cluster) SetHealth(n int, health gpu.Health, until work.Time, why strin
 // SetPool moves a host to another pool.
 func (c *Cluster) SetPool(n int, pool string) {
 	h := c.Hosts[n]
-	usable := h.Up && !h.Cordoned
 	h.shape.all--
-	if usable {
-		h.shape.up--
-	}
 	p := c.pool(pool)
 	c.changeHost(h, func() {
 		h.Pool = pool
@@ -279,11 +276,8 @@ func (c *Cluster) SetPool(n int, pool string) {
 			p.stock(b.model, c.models[b.model])
 		}
 	})
-	h.shape = p.shapeOf(h)
+	h.shape = p.shapeOf(c, h, true)
 	h.shape.all++
-	if usable {
-		h.shape.up++
-	}
 }
 
 // changeHost takes a host out of the index, changes it and puts it back.
@@ -298,6 +292,14 @@ func (c *Cluster) changeHost(h *Host, change func()) {
 		c.pools[h.Pool].shelves[b.model].setFree(h.Number, 0, -1)
 	}
 	change()
+	if h.sound != nil {
+		h.sound.up--
+		h.sound = nil
+	}
+	if h.Up && !h.Cordoned {
+		h.sound = c.pool(h.Pool).shapeOf(c, h, false)
+		h.sound.up++
+	}
 	if h.Up && !h.Cordoned {
 		if len(h.GPUs) == 0 {
 			c.pools[h.Pool].bare.add(h.Number)

@@ -9,7 +9,7 @@ import (
 )
 
 // Possible reports whether the hosts of a pool could hold the request if they
-// were empty: all known hosts, or only those usable now.
+// were empty: all known hosts, or only those usable now without their broken GPUs.
 func (c *Cluster) Possible(pool string, r work.Request, onlyUsable bool) bool {
 	p := c.pools[pool]
 	if p == nil {
