@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpupool/gpupool/internal/api/client"
+	"github.com/gpupool/gpupool/internal/cli"
+)
+
+// built is the folder with the real binary, built once for all tests here.
+var built struct {
+	sync.Once
+	dir string
+	err error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built.dir != "" {
+		os.RemoveAll(built.dir) //nolint:errcheck // a temporary folder
+	}
+	os.Exit(code)
+}
+
+// binary builds gpupool and returns its path.
+func binary(t *testing.T) string {
+	t.Helper()
+	built.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "gpupool-binary-"); built.err != nil {
+			return
+		}
+		out, err := exec.Command("go", "build", "-o", filepath.Join(built.dir, "gpupool"), ".").CombinedOutput() //nolint:noctx // bounded by the test's own time
+		if err != nil {
+			built.err = fmt.Errorf("%w\n%s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return filepath.Join(built.dir, "gpupool")
+}
+
+// server is a real gpupool serve that a test starts, kills and starts again.
+type testServer struct {
+	t     *testing.T
+	data  string
+	shape string
+	addr  string // once it is known, so that clients find it again
+	cmd   *exec.Cmd
+	log   bytes.Buffer
+}
+
+func (s *testServer) start() {
+	s.t.Helper()
+	listen := s.addr
+	if listen == "" {
+		listen = "127.0.0.1:0"
+	}
+	s.cmd = exec.Command(binary(s.t), "serve", "--data", s.data, "--fake", s.shape, "--listen", listen) //nolint:noctx // ended by the test
+	s.cmd.Stderr = &s.log
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// up waits until the server that runs now has said where it listens.
+func (s *testServer) up(ctx context.Context) *client.Client {
+	s.t.Helper()
+	for ctx.Err() == nil {
+		var info cli.ServerInfo
+		b, err := os.ReadFile(filepath.Join(s.data, cli.ServerFile))
+		if err == nil && json.Unmarshal(b, &info) == nil && info.PID == s.cmd.Process.Pid {
+			s.addr = strings.TrimPrefix(info.URL, "http://")
+			return s.client(info.URL)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	s.t.Fatalf("the server did not come up; it said:\n%s", s.log.String())
+	return nil
+}
+
+func (s *testServer) client(url string) *client.Client {
+	s.t.Helper()
+	token, err := os.ReadFile(filepath.Join(s.data, cli.AdminTokenFile))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c, err := client.New(url, strings.TrimSpace(string(token)), client.WithRetry(time.Minute))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+// end sends a signal and waits until the server is no more.
+func (s *testServer) end(sig syscall.Signal) {
+	s.cmd.Process.Signal(sig) //nolint:errcheck // it may be gone
+	s.cmd.Wait()              //nolint:errcheck // killed
+}
+
+// processes lists those that belong to a data folder: the server, shims, members.
+func processes(data string) (out []string) {
+	names, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil
+	}
+	for _, p := range names {
+		cmdline, _ := os.ReadFile(filepath.Join(p, "cmdline")) //nolint:errcheck // gone, then
+		environ, _ := os.ReadFile(filepath.Join(p, "environ")) //nolint:errcheck // gone, then
+		pid, _ := strconv.Atoi(filepath.Base(p))               //nolint:errcheck // only digits
+		if pid != os.Getpid() && (bytes.Contains(cmdline, []byte(data)) || bytes.Contains(environ, []byte("GPUPOOL_DIR="+data))) {
+			out = append(out, filepath.Base(p)+" "+string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
+		}
+	}
+	return out
+}
