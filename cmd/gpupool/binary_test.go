@@ -38,10 +38,10 @@ func TestMain(m *testing.M) {
 func binary(t *testing.T) string {
 	t.Helper()
 	built.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "gpupool-binary-"); built.err != nil {
+		if built.dir, built.err = os.MkdirTemp("", "gpupool-binary-"); built.err != nil { //nolint:usetesting // it outlives the test that comes first
 			return
 		}
-		out, err := exec.Command("go", "build", "-o", filepath.Join(built.dir, "gpupool"), ".").CombinedOutput() //nolint:noctx // bounded by the test's own time
+		out, err := exec.Command("go", "build", "-o", filepath.Join(built.dir, "gpupool"), ".").CombinedOutput()
 		if err != nil {
 			built.err = fmt.Errorf("%w\n%s", err, out)
 		}
@@ -68,7 +68,7 @@ func (s *testServer) start() {
 	if listen == "" {
 		listen = "127.0.0.1:0"
 	}
-	s.cmd = exec.Command(binary(s.t), "serve", "--data", s.data, "--fake", s.shape, "--listen", listen) //nolint:noctx // ended by the test
+	s.cmd = exec.Command(binary(s.t), "serve", "--data", s.data, "--fake", s.shape, "--listen", listen)
 	s.cmd.Stderr = &s.log
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
@@ -117,9 +117,9 @@ func processes(data string) (out []string) {
 		return nil
 	}
 	for _, p := range names {
-		cmdline, _ := os.ReadFile(filepath.Join(p, "cmdline")) //nolint:errcheck // gone, then
-		environ, _ := os.ReadFile(filepath.Join(p, "environ")) //nolint:errcheck // gone, then
-		pid, _ := strconv.Atoi(filepath.Base(p))               //nolint:errcheck // only digits
+		cmdline, _ := os.ReadFile(filepath.Join(p, "cmdline"))
+		environ, _ := os.ReadFile(filepath.Join(p, "environ"))
+		pid, _ := strconv.Atoi(filepath.Base(p))
 		if pid != os.Getpid() && (bytes.Contains(cmdline, []byte(data)) || bytes.Contains(environ, []byte("GPUPOOL_DIR="+data))) {
 			out = append(out, filepath.Base(p)+" "+string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
 		}

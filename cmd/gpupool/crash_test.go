@@ -66,7 +66,7 @@ func TestCrash(t *testing.T) {
 	flow := make(chan error, 1)
 	go func() { flow <- c.submit(ctx, api, tasks) }()
 
-	rng := rand.New(rand.NewPCG(1, 50)) //nolint:gosec // a test
+	rng := rand.New(rand.NewPCG(1, 50))
 	for range kills {
 		time.Sleep(time.Duration(20+rng.IntN(380)) * time.Millisecond) // the moment is the input of this test, not its result
 		c.server.end(syscall.SIGKILL)
@@ -91,7 +91,7 @@ func TestCrash(t *testing.T) {
 // submit hands in tasks of all shapes, some of which fail and some of which are
 // cancelled.
 func (c *crash) submit(ctx context.Context, api *client.Client, tasks int) error {
-	rng := rand.New(rand.NewPCG(2, 200)) //nolint:gosec // a test
+	rng := rand.New(rand.NewPCG(2, 200))
 	shapes := []apitype.TaskSpec{{GPUs: "1/7"}, {GPUs: "1"}, {GPUs: "3g.40gb"}, {GPUs: "20GiB"}, {GPUs: "0.3", Isolation: "shared"}, {GPUs: "2", Members: 2}, {GPUs: "1/7", Members: 3}}
 	for n := range tasks {
 		spec := shapes[rng.IntN(len(shapes))]
@@ -194,7 +194,7 @@ func (c *crash) checkJournal(ctx context.Context, live map[uint64]apitype.Task) 
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer j.Close() //nolint:errcheck // only read from
+	defer j.Close()
 	accepted, ended, started := map[work.TaskID]int{}, map[work.TaskID]int{}, map[work.Owner]int{}
 	facts := 0
 	err = j.Load(ctx, func(uint64, []byte) error { return fmt.Errorf("a snapshot hides facts from this test") }, func(_ uint64, rec []byte) error {

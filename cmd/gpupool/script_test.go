@@ -45,7 +45,7 @@ func TestScripts(t *testing.T) {
 
 // endAll ends what a story left: its server, and its tasks, which outlive it.
 func endAll(env *testscript.Env) {
-	data := env.Values["data"].(string) //nolint:errcheck,forcetypeassert // set above
+	data := env.Values["data"].(string) //nolint:forcetypeassert // set above
 	for range 100 {
 		left := processes(data)
 		if len(left) == 0 {
@@ -74,8 +74,8 @@ func serveCmd(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("serve cannot be negated: use code 1 serve")
 	}
 	data := ts.Getenv("GPUPOOL_DATA")
-	os.Remove(filepath.Join(data, "server.json"))                                                       //nolint:errcheck // of an earlier one
-	cmd := exec.Command(binaryIn(ts), append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...) //nolint:noctx // ended by stop, or at the end
+	os.Remove(filepath.Join(data, "server.json")) //nolint:errcheck // of an earlier one
+	cmd := exec.Command(binaryIn(ts), append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	cmd.Env = append(os.Environ(), "GPUPOOL_DATA="+data, "HOME="+ts.Getenv("HOME"))
 	log, err := os.OpenFile(filepath.Join(ts.Getenv("WORK"), "serve.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	ts.Check(err)
@@ -99,7 +99,7 @@ func serveCmd(ts *testscript.TestScript, neg bool, args []string) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-	said, _ := os.ReadFile(filepath.Join(ts.Getenv("WORK"), "serve.log")) //nolint:errcheck // then there is nothing to add
+	said, _ := os.ReadFile(filepath.Join(ts.Getenv("WORK"), "serve.log"))
 	ts.Fatalf("the server did not come up:\n%s", said)
 }
 
@@ -108,7 +108,7 @@ func stopCmd(ts *testscript.TestScript, _ bool, args []string) {
 	if !ok {
 		ts.Fatalf("no server runs")
 	}
-	r := v.(*running) //nolint:errcheck,forcetypeassert // only those are stored
+	r := v.(*running) //nolint:forcetypeassert // only those are stored
 	sig := syscall.SIGTERM
 	if len(args) == 1 && args[0] == "-KILL" {
 		sig = syscall.SIGKILL

@@ -24,7 +24,6 @@ import (
 type clockRunner struct {
 	mu      sync.Mutex
 	members map[runner.ID]*clockMember
-	twice   []runner.ID
 }
 
 type clockMember struct {
@@ -211,7 +210,7 @@ func (l *live) sound() {
 		if err := e.Check(); err != nil {
 			l.w.t.Error(err)
 		}
-		snapshot, _ = e.Snapshot() //nolint:errcheck // plain data
+		snapshot, _ = e.Snapshot()
 	})
 	again, err := Recover(l.w.t.Context(), l.w.cfg.Engine, l.w.journal, 0)
 	if err != nil {

@@ -22,7 +22,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Driver) {
 	for _, c := range Checks() {
 		t.Run(c.Name, func(t *testing.T) {
 			d := open(t)
-			defer d.Close() //nolint:errcheck // the check has spoken
+			defer d.Close()
 			if err := c.Run(t.Context(), d); err != nil {
 				t.Fatal(err)
 			}
@@ -121,25 +121,26 @@ func (b *bench) standing() ([]work.Owner, error) {
 	for _, p := range inv.Parts {
 		out = append(out, p.Owner)
 	}
-	slices.SortFunc(out, func(x, y work.Owner) int { return int(x.Task) - int(y.Task) }) //nolint:gosec // small
+	slices.SortFunc(out, func(x, y work.Owner) int { return int(x.Task) - int(y.Task) })
 	return out, err
 }
 
 func expectCode(what string, err error, want ...driver.Code) error {
 	var e *driver.Error
 	if !errors.As(err, &e) || !slices.Contains(want, e.Code) {
-		return fmt.Errorf("%s: got %v, want an error of %v", what, err, want)
+		return fmt.Errorf("%s: got %w, want an error of %v", what, err, want)
 	}
 	return nil
 }
 
 func carves(b *bench) error {
 	small := b.model.Profiles[0].Name
-	seen := map[string]bool{}
-	for _, p := range []driver.Part{
+	parts := []driver.Part{
 		b.part(b.owner(), 0, whole(), mig(small, 0)), b.part(b.owner(), 1, share(300, 1000), whole()),
-		{Owner: b.owner(), Tenant: "a", Host: b.hosts[1].Name, Slices: []driver.Slice{{GPUID: b.hosts[1].GPUs[0].ID, Slice: share(700, 1000)}}},
-	} {
+		b.part(b.owner(), 1, share(700, 1000)), // beside the first share
+	}
+	seen := map[string]bool{}
+	for _, p := range parts {
 		devices, err := b.carve(p)
 		if err != nil {
 			return fmt.Errorf("carve %+v: %w", p, err)
@@ -153,7 +154,11 @@ func carves(b *bench) error {
 			}
 			seen[dev] = true
 		}
-		defer b.free(p) //nolint:errcheck // the check has spoken
+	}
+	for _, p := range parts {
+		if err := b.free(p); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -191,7 +196,6 @@ func refuses(b *bench) error {
 		if _, err := b.carve(p); err != nil {
 			return err
 		}
-		defer b.free(p) //nolint:errcheck // the check has spoken
 	}
 	before, err := b.standing()
 	if err != nil {
@@ -345,7 +349,7 @@ func cancelled(b *bench) error {
 
 // histories cuts one GPU at random and holds each answer against the geometry.
 func histories(b *bench) error {
-	rng := rand.New(rand.NewPCG(3, 1)) //nolint:gosec // a test
+	rng := rand.New(rand.NewPCG(3, 1))
 	geo := gpu.NewGeometry(b.model)
 	type placed struct {
 		part driver.Part

@@ -123,7 +123,7 @@ func TestSuiteCatches(t *testing.T) {
 			return devices[:max(0, len(devices)-1)], err
 		}},
 		"frees nothing":       {free: func(driver.Driver, string, work.Owner) error { return nil }},
-		"a second free fails": {free: func(d driver.Driver, h string, o work.Owner) error { return secondFree(d, h, o) }},
+		"a second free fails": {free: secondFree},
 		"shows what does not stand": {look: func(inv *driver.Inventory) {
 			if len(inv.Parts) > 0 {
 				inv.Parts[0].Owner.Task += 1000
