@@ -70,6 +70,7 @@ func TestCrash(t *testing.T) {
 	for range kills {
 		time.Sleep(time.Duration(20+rng.IntN(380)) * time.Millisecond) // the moment is the input of this test, not its result
 		c.server.end(syscall.SIGKILL)
+		time.Sleep(time.Duration(rng.IntN(120)) * time.Millisecond) // and members end while nobody watches
 		c.server.start()
 	}
 	api = c.server.up(ctx)
@@ -101,7 +102,8 @@ func (c *crash) submit(ctx context.Context, api *client.Client, tasks int) error
 		}
 		file := filepath.Join(c.out, fmt.Sprint(n))
 		owner := "$GPUPOOL_TASK.$GPUPOOL_EPOCH.$GPUPOOL_MEMBER"
-		spec.Command = []string{"/bin/sh", "-c", fmt.Sprintf("echo %s >> %s; sleep 0.%02d; exit %d", owner, file, rng.IntN(40), j.code)}
+		last := rng.IntN(40) * rng.IntN(2) // half of them end at once: before the server could note that they began
+		spec.Command = []string{"/bin/sh", "-c", fmt.Sprintf("echo %s >> %s; sleep 0.%02d; exit %d", owner, file, last, j.code)}
 		t, err := api.Submit(ctx, spec, fmt.Sprint("job-", n))
 		if err != nil {
 			return err
