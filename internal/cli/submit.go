@@ -10,11 +10,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
 	"github.com/gpupool/gpupool/internal/api/client"
+	"github.com/gpupool/gpupool/internal/config"
 )
 
 // specFlags are the flags of submit and run: the fields of a task file.
@@ -108,10 +108,7 @@ func readTaskFile(path string, in io.Reader) (apitype.TaskSpec, error) {
 	if err != nil {
 		return spec, usagef("the task file cannot be read: %w", err)
 	}
-	if err := yaml.UnmarshalWithOptions(b, &spec, yaml.Strict()); err != nil {
-		return spec, usagef("%s: %s", path, strings.TrimSpace(yaml.FormatError(err, false, true)))
-	}
-	return spec, nil
+	return spec, usage(config.Unmarshal(path, b, &spec))
 }
 
 func (a *App) submitCmd() *cobra.Command {

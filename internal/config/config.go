@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -131,8 +129,8 @@ func Load(path string) (Config, error) {
 func Parse(name string, b []byte) (Config, error) {
 	c := Default()
 	if len(bytes.TrimSpace(b)) > 0 {
-		if err := yaml.UnmarshalWithOptions(b, &c, yaml.Strict()); err != nil {
-			return Config{}, &Error{fmt.Sprintf("%s: %s", name, strings.TrimSpace(yaml.FormatError(err, false, true)))}
+		if err := Unmarshal(name, b, &c); err != nil {
+			return Config{}, err
 		}
 	}
 	for i := range c.Pools {
