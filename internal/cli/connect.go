@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/gpupool/gpupool/internal/api/client"
 )
@@ -67,6 +70,28 @@ func (a *App) connect() (*client.Client, error) {
 		return nil, usage(err)
 	}
 	return c, nil
+}
+
+// call runs a command that needs the server.
+func (a *App) call(f func(ctx context.Context, api *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		api, err := a.connect()
+		if err != nil {
+			return err
+		}
+		return f(c.Context(), api, args)
+	}
+}
+
+// onTask runs a command about the task that is its first argument.
+func (a *App) onTask(f func(ctx context.Context, api *client.Client, id uint64) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		id, err := taskID(args[0]) // before the server is asked for anything
+		if err != nil {
+			return err
+		}
+		return a.call(func(ctx context.Context, api *client.Client, _ []string) error { return f(ctx, api, id) })(c, args)
+	}
 }
 
 func (a *App) findServer(data string) (string, error) {

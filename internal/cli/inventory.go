@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,20 +20,16 @@ func (a *App) gpusCmd() *cobra.Command {
 		Long: `Shows every GPU. The bar has a cell for each memory unit of the board (eight on a
 seven-slice board); a letter is a slice and stands in the list of holders beside it, a dot is
 free. A whole GPU is one block, shares fill the bar in proportion.`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
+		RunE: a.call(func(ctx context.Context, api *client.Client, _ []string) error {
 			var gpus []apitype.GPU
-			for g, err := range api.GPUs(c.Context(), q) {
+			for g, err := range api.GPUs(ctx, q) {
 				if err != nil {
 					return err
 				}
 				gpus = append(gpus, g)
 			}
 			return a.print(listOf(gpus), func(w io.Writer, wide bool) { gpuTable(w, gpus, wide) })
-		},
+		}),
 	}
 	c.Flags().StringVar(&q.Host, "host", "", "only of this host")
 	c.Flags().StringVar(&q.Pool, "pool", "", "only of this pool")
@@ -113,13 +110,9 @@ func holder(h apitype.Holding) string {
 func (a *App) hostsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "hosts", Short: "List hosts", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
+		RunE: a.call(func(ctx context.Context, api *client.Client, _ []string) error {
 			var hosts []apitype.Host
-			for h, err := range api.Hosts(c.Context()) {
+			for h, err := range api.Hosts(ctx) {
 				if err != nil {
 					return err
 				}
@@ -137,19 +130,15 @@ func (a *App) hostsCmd() *cobra.Command {
 				}
 				tabs(w, []string{"HOST", "STATE", "POOL", "FREE GPUS", "FREE CPUS", "FREE MEMORY", "DRIVER"}, rows)
 			})
-		},
+		}),
 	}
 }
 
 func (a *App) poolsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "pools", Short: "List pools", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
-			pools, err := api.Pools(c.Context())
+		RunE: a.call(func(ctx context.Context, api *client.Client, _ []string) error {
+			pools, err := api.Pools(ctx)
 			if err != nil {
 				return err
 			}
@@ -166,7 +155,7 @@ func (a *App) poolsCmd() *cobra.Command {
 					}
 				}
 			})
-		},
+		}),
 	}
 }
 

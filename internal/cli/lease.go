@@ -168,20 +168,16 @@ func (a *App) execWith(ctx context.Context, api *client.Client, l apitype.Lease,
 func (a *App) leaseList() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List leases that have not ended", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
+		RunE: a.call(func(ctx context.Context, api *client.Client, _ []string) error {
 			var ls []apitype.Lease
-			for l, err := range api.Leases(c.Context()) {
+			for l, err := range api.Leases(ctx) {
 				if err != nil {
 					return err
 				}
 				ls = append(ls, l)
 			}
 			return a.print(listOf(ls), func(w io.Writer, _ bool) { leaseTable(w, ls) })
-		},
+		}),
 	}
 }
 
@@ -189,21 +185,13 @@ func (a *App) leaseRenew() *cobra.Command {
 	var epoch uint32
 	c := &cobra.Command{
 		Use: "renew LEASE --epoch N", Short: "Keep a lease", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := taskID(args[0])
-			if err != nil {
-				return err
-			}
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
-			l, err := api.RenewLease(c.Context(), id, epoch)
+		RunE: a.onTask(func(ctx context.Context, api *client.Client, id uint64) error {
+			l, err := api.RenewLease(ctx, id, epoch)
 			if err != nil {
 				return err
 			}
 			return a.print(l, func(w io.Writer, _ bool) { leaseTable(w, []apitype.Lease{l}) })
-		},
+		}),
 	}
 	c.Flags().Uint32Var(&epoch, "epoch", 1, "epoch that you hold")
 	return c
@@ -213,21 +201,13 @@ func (a *App) leaseRelease() *cobra.Command {
 	var epoch uint32
 	c := &cobra.Command{
 		Use: "release LEASE --epoch N", Short: "Give a lease back", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := taskID(args[0])
-			if err != nil {
-				return err
-			}
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
-			if err := api.ReleaseLease(c.Context(), id, epoch); err != nil {
+		RunE: a.onTask(func(ctx context.Context, api *client.Client, id uint64) error {
+			if err := api.ReleaseLease(ctx, id, epoch); err != nil {
 				return err
 			}
 			fmt.Fprintf(a.Out, "lease %d given back\n", id)
 			return nil
-		},
+		}),
 	}
 	c.Flags().Uint32Var(&epoch, "epoch", 1, "epoch that you hold")
 	return c

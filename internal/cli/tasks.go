@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -20,18 +21,14 @@ func (a *App) psCmd() *cobra.Command {
 	var last int
 	c := &cobra.Command{
 		Use: "ps", Short: "List tasks: those that have not ended, or all", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
+		RunE: a.call(func(ctx context.Context, api *client.Client, _ []string) error {
 			q.States = states
 			if len(states) == 0 && !all {
 				q.States = []string{"active"}
 			}
 			q.Newest = last > 0
 			var tasks []apitype.Task
-			for t, err := range api.Tasks(c.Context(), q) {
+			for t, err := range api.Tasks(ctx, q) {
 				if err != nil {
 					return err
 				}
@@ -43,7 +40,7 @@ func (a *App) psCmd() *cobra.Command {
 				slices.Reverse(tasks)
 			}
 			return a.print(listOf(tasks), func(w io.Writer, wide bool) { a.taskTable(w, tasks, wide, all) })
-		},
+		}),
 	}
 	f := c.Flags()
 	f.BoolVarP(&all, "all", "a", false, "ended tasks too")
@@ -135,21 +132,13 @@ func short(s string, n int) string {
 func (a *App) getCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "get TASK", Short: "Show everything about a task", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeTasks,
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := taskID(args[0])
-			if err != nil {
-				return err
-			}
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
-			t, err := api.Task(c.Context(), id)
+		RunE: a.onTask(func(ctx context.Context, api *client.Client, id uint64) error {
+			t, err := api.Task(ctx, id)
 			if err != nil {
 				return err
 			}
 			return a.print(t, func(w io.Writer, _ bool) { a.taskDetail(w, t) })
-		},
+		}),
 	}
 }
 
@@ -204,23 +193,15 @@ func (a *App) logsCmd() *cobra.Command {
 	var q client.LogQuery
 	c := &cobra.Command{
 		Use: "logs TASK", Short: "Show the output of a task", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeTasks,
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := taskID(args[0])
-			if err != nil {
-				return err
-			}
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
-			r, err := api.Logs(c.Context(), id, q)
+		RunE: a.onTask(func(ctx context.Context, api *client.Client, id uint64) error {
+			r, err := api.Logs(ctx, id, q)
 			if err != nil {
 				return err
 			}
 			defer r.Close()
 			_, err = io.Copy(a.Out, r)
 			return err
-		},
+		}),
 	}
 	f := c.Flags()
 	f.BoolVarP(&q.Follow, "follow", "f", false, "go on until the task ends")
@@ -272,16 +253,8 @@ func (a *App) cancelCmd() *cobra.Command {
 func (a *App) explainCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain TASK", Short: "Say why a task waits, where it sits, or how it ended", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeTasks,
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := taskID(args[0])
-			if err != nil {
-				return err
-			}
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
-			x, err := api.Explain(c.Context(), id)
+		RunE: a.onTask(func(ctx context.Context, api *client.Client, id uint64) error {
+			x, err := api.Explain(ctx, id)
 			if err != nil {
 				return err
 			}
@@ -302,7 +275,7 @@ func (a *App) explainCmd() *cobra.Command {
 				}
 				fmt.Fprintf(w, "  reason code: %s\n", x.Code)
 			})
-		},
+		}),
 	}
 }
 
@@ -310,12 +283,8 @@ func (a *App) eventsCmd() *cobra.Command {
 	var q client.EventQuery
 	c := &cobra.Command{
 		Use: "events", Short: "Follow what happens", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
-			for ev, err := range api.Events(c.Context(), q) {
+		RunE: a.call(func(ctx context.Context, api *client.Client, _ []string) error {
+			for ev, err := range api.Events(ctx, q) {
 				if err != nil {
 					return err
 				}
@@ -324,7 +293,7 @@ func (a *App) eventsCmd() *cobra.Command {
 				}
 			}
 			return nil
-		},
+		}),
 	}
 	c.Flags().Uint64Var(&q.Task, "task", 0, "only about this task")
 	c.Flags().Uint64Var(&q.After, "after", 0, "from this number on, as far as they are kept (default: from now)")

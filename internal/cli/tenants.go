@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,12 +16,8 @@ import (
 func (a *App) tenantsCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "tenants", Short: "List tenants; make, change and remove them", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
-			tenants, err := api.Tenants(c.Context())
+		RunE: a.call(func(ctx context.Context, api *client.Client, _ []string) error {
+			tenants, err := api.Tenants(ctx)
 			if err != nil {
 				return err
 			}
@@ -39,7 +36,7 @@ func (a *App) tenantsCmd() *cobra.Command {
 				}
 				tabs(w, []string{"TENANT", "HELD GPUS", "LIMIT", "WEIGHT", "RUNNING", "WAITING", "TOKENS"}, rows)
 			})
-		},
+		}),
 	}
 	c.AddCommand(a.tenantSet("create", "Make a tenant and its first token", true), a.tenantSet("set", "Change a tenant's limit or weight", false),
 		a.tenantRemove(), a.tenantToken(), a.tenantRevoke())
@@ -48,14 +45,11 @@ func (a *App) tenantsCmd() *cobra.Command {
 
 func (a *App) tenantSet(name, short string, create bool) *cobra.Command {
 	var spec apitype.TenantSpec
-	c := &cobra.Command{
+	var c *cobra.Command
+	c = &cobra.Command{
 		Use: name + " NAME", Short: short, Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
-			was, err := api.Tenant(c.Context(), args[0])
+		RunE: a.call(func(ctx context.Context, api *client.Client, args []string) error {
+			was, err := api.Tenant(ctx, args[0])
 			var missing *client.Error
 			known := err == nil
 			switch {
@@ -77,23 +71,23 @@ func (a *App) tenantSet(name, short string, create bool) *cobra.Command {
 					spec.Weight = was.Weight
 				}
 			}
-			t, err := api.PutTenant(c.Context(), args[0], spec)
+			t, err := api.PutTenant(ctx, args[0], spec)
 			if err != nil {
 				return err
 			}
 			if create {
-				return a.newToken(c, api, args[0])
+				return a.newToken(ctx, api, args[0])
 			}
 			return a.print(t, func(w io.Writer, _ bool) { fmt.Fprintf(w, "tenant %s changed\n", t.Name) })
-		},
+		}),
 	}
 	c.Flags().Float64Var(&spec.LimitGPUs, "limit", 0, "GPUs held at once at most; 0 = no limit")
 	c.Flags().Float64Var(&spec.Weight, "weight", 0, "share in fair sharing; 0 = 1")
 	return c
 }
 
-func (a *App) newToken(c *cobra.Command, api *client.Client, tenant string) error {
-	t, err := api.CreateToken(c.Context(), tenant)
+func (a *App) newToken(ctx context.Context, api *client.Client, tenant string) error {
+	t, err := api.CreateToken(ctx, tenant)
 	if err != nil {
 		return err
 	}
@@ -106,46 +100,34 @@ func (a *App) newToken(c *cobra.Command, api *client.Client, tenant string) erro
 func (a *App) tenantToken() *cobra.Command {
 	return &cobra.Command{
 		Use: "token NAME", Short: "Make another token for a tenant", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
-			return a.newToken(c, api, args[0])
-		},
+		RunE: a.call(func(ctx context.Context, api *client.Client, args []string) error {
+			return a.newToken(ctx, api, args[0])
+		}),
 	}
 }
 
 func (a *App) tenantRevoke() *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke NAME", Short: "Make all tokens of a tenant worthless", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
-			if err := api.RevokeTokens(c.Context(), args[0]); err != nil {
+		RunE: a.call(func(ctx context.Context, api *client.Client, args []string) error {
+			if err := api.RevokeTokens(ctx, args[0]); err != nil {
 				return err
 			}
 			fmt.Fprintf(a.Out, "tenant %s has no token any more: gpupool tenants token %s makes one\n", args[0], args[0])
 			return nil
-		},
+		}),
 	}
 }
 
 func (a *App) tenantRemove() *cobra.Command {
 	return &cobra.Command{
 		Use: "remove NAME", Short: "Remove a tenant without unfinished tasks", Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
-			if err := api.DeleteTenant(c.Context(), args[0]); err != nil {
+		RunE: a.call(func(ctx context.Context, api *client.Client, args []string) error {
+			if err := api.DeleteTenant(ctx, args[0]); err != nil {
 				return err
 			}
 			fmt.Fprintf(a.Out, "tenant %s removed\n", args[0])
 			return nil
-		},
+		}),
 	}
 }
