@@ -108,7 +108,8 @@ func readTaskFile(path string, in io.Reader) (apitype.TaskSpec, error) {
 	if err != nil {
 		return spec, usagef("the task file cannot be read: %w", err)
 	}
-	return spec, usage(config.Unmarshal(path, b, &spec))
+	err = config.Unmarshal(path, b, &spec)
+	return spec, usage(err)
 }
 
 func (a *App) submitCmd() *cobra.Command {
