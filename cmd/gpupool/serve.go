@@ -127,9 +127,12 @@ func runServer(ctx context.Context, s server) error {
 			s.log.Error("the API stopped", "err", err)
 		}
 	}()
-	url := "http://" + s.listener.Addr().String()
+	url := urlOf(s.listener.Addr())
 	if err := writeServerFile(s.o.Config.Server.Data, url); err != nil {
 		s.log.Warn("clients will not find the server by themselves", "err", err)
+	}
+	if a, ok := s.listener.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+		s.log.Warn("the API can be reached from other machines, and there is no TLS yet: tokens cross the network readable; put a proxy with TLS in front", "address", url)
 	}
 	s.o.Ready(url, s.o.Config.Server.Data, s.hardware)
 	<-ctx.Done()
@@ -157,6 +160,14 @@ func firstTenant(ctx context.Context, h *host.Host) error {
 	}
 	_, err := h.Do(ctx, engine.SetTenant{Tenant: work.Tenant{Name: "default"}})
 	return err
+}
+
+// urlOf is where clients on this machine reach the server.
+func urlOf(addr net.Addr) string {
+	if a, ok := addr.(*net.TCPAddr); ok && a.IP.IsUnspecified() {
+		return fmt.Sprintf("http://127.0.0.1:%d", a.Port)
+	}
+	return "http://" + addr.String()
 }
 
 func level(verbose bool) slog.Level {
