@@ -27,8 +27,7 @@ func (e *Engine) apply(f Fact) {
 	case HostJoined:
 		e.cluster.AddHost(f.Host, f.Pool)
 	case HostChanged:
-		e.cluster.SetUsable(f.Host, f.Up, false)
-		e.wake(e.cluster.Hosts[f.Host].Pool)
+		e.applyHost(f)
 	case HostMoved:
 		e.wake(e.cluster.Hosts[f.Host].Pool)
 		e.cluster.SetPool(f.Host, f.Pool)
@@ -164,7 +163,7 @@ func (e *Engine) applyPlaced(f Placed) {
 		}
 		l.Parts = append(l.Parts, p)
 		e.cluster.Take(l.owner(i), t.Spec.Tenant, part)
-		e.held[t.Spec.Tenant] += part.Milli()
+		e.hold(t.Spec.Tenant, p, 1)
 	}
 	e.leases[leaseKey{f.Task, f.Epoch}] = l
 	t.lease, t.Epoch = l, f.Epoch
@@ -243,14 +242,45 @@ func (e *Engine) dropFreed(l *Lease) {
 	}
 }
 
+// applyHost also takes what is left on the host off its tenants' accounts, or puts
+// it back: a host that is away may never return, and must not eat up their limits.
+func (e *Engine) applyHost(f HostChanged) {
+	account := func(sign int) {
+		for _, l := range e.leasesOn(f.Host) {
+			for _, p := range l.Parts {
+				if p.Host == f.Host && p.Phase != PhaseFreed {
+					e.hold(e.tasks[l.Task].Spec.Tenant, p, sign)
+				}
+			}
+		}
+	}
+	was := e.cluster.Hosts[f.Host].Up
+	if was && !f.Up {
+		account(-1)
+	}
+	e.cluster.SetUsable(f.Host, f.Up, false)
+	if !was && f.Up {
+		account(1)
+	}
+	e.wakeAll() // limits are for all pools
+}
+
+// hold counts a part for its tenant, or no longer, unless its host is away.
+func (e *Engine) hold(tenant string, p *Part, sign int) {
+	if !e.cluster.Hosts[p.Host].Up {
+		return
+	}
+	if e.held[tenant] += sign * p.Milli(); e.held[tenant] == 0 {
+		delete(e.held, tenant)
+	}
+}
+
 func (e *Engine) applyFreed(o work.Owner) {
 	l, p := e.mustPart(o)
 	p.Phase = PhaseFreed
 	e.cluster.Free(o, p.Part)
 	t := e.tasks[l.Task]
-	if e.held[t.Spec.Tenant] -= p.Milli(); e.held[t.Spec.Tenant] == 0 {
-		delete(e.held, t.Spec.Tenant)
-	}
+	e.hold(t.Spec.Tenant, p, -1)
 	if x := e.tenants[t.Spec.Tenant]; x != nil && x.LimitGPUs > 0 {
 		e.wakeAll() // the limit is one for all pools
 	} else {

@@ -62,7 +62,7 @@ func (e *Engine) checkTenants() error {
 	held := map[string]int{}
 	for _, l := range e.sortedLeases() {
 		for _, p := range l.Parts {
-			if p.Phase != PhaseFreed {
+			if p.Phase != PhaseFreed && e.cluster.Hosts[p.Host].Up {
 				held[e.tasks[l.Task].Spec.Tenant] += p.Milli()
 			}
 		}

@@ -121,7 +121,7 @@ func (e *Engine) restoreLease(l *Lease) {
 			continue
 		}
 		e.cluster.Take(l.owner(i), t.Spec.Tenant, p.Part)
-		e.held[t.Spec.Tenant] += p.Milli()
+		e.hold(t.Spec.Tenant, p, 1)
 		if p.Phase == PhaseFreeing && p.Tries > 0 {
 			e.timers.add(p.Retry, timerFree, l.owner(i))
 		}
