@@ -111,6 +111,7 @@ func TestJournalFails(t *testing.T) {
 		l := w.start()
 		l.setUp()
 		kept := l.submit(spec("1", "1m"))
+		synctest.Wait() // its carve has reached the driver
 		w.journal.FailWith(func(op string) error { return errPlanted })
 		_, err := l.Do(t.Context(), engine.Submit{Spec: spec("1", "1m")})
 		var refused *work.Error
