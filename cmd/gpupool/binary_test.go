@@ -120,7 +120,7 @@ func processes(data string) (out []string) {
 		cmdline, _ := os.ReadFile(filepath.Join(p, "cmdline"))
 		environ, _ := os.ReadFile(filepath.Join(p, "environ"))
 		pid, _ := strconv.Atoi(filepath.Base(p))
-		if pid != os.Getpid() && (bytes.Contains(cmdline, []byte(data)) || bytes.Contains(environ, []byte("GPUPOOL_DIR="+data))) {
+		if pid != os.Getpid() && (bytes.Contains(cmdline, []byte(data)) || bytes.Contains(environ, []byte("GPUPOOL_DIR="+data)) || bytes.Contains(environ, []byte("GPUPOOL_DATA="+data))) {
 			out = append(out, filepath.Base(p)+" "+string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
 		}
 	}

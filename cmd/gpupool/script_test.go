@@ -46,6 +46,11 @@ func TestScripts(t *testing.T) {
 // endAll ends what a story left: its server, and its tasks, which outlive it.
 func endAll(env *testscript.Env) {
 	data := env.Values["data"].(string) //nolint:forcetypeassert // set above
+	if v, ok := servers.LoadAndDelete(data); ok {
+		r := v.(*running)                     //nolint:forcetypeassert // only those are stored
+		r.cmd.Process.Signal(syscall.SIGKILL) //nolint:errcheck // gone already, then
+		<-r.done
+	}
 	for range 100 {
 		left := processes(data)
 		if len(left) == 0 {
@@ -59,6 +64,8 @@ func endAll(env *testscript.Env) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+	env.T().Log("processes are left over: ", processes(data))
+	env.T().FailNow()
 }
 
 // servers are the ones that run now, by data folder.
