@@ -126,7 +126,7 @@ func (m Model) Validate() error {
 			return fmt.Errorf("model %s: profile %q needs a name, units, compute slices up to %d, a maximum and starts", m.Key, p.Name, m.Slices)
 		}
 		for _, s := range p.Starts {
-			if s < 0 || s+p.Units > m.Units {
+			if s < 0 || s > m.Units-p.Units {
 				return fmt.Errorf("model %s: profile %s at start %d lies outside the %d units of the board", m.Key, p.Name, s, m.Units)
 			}
 		}

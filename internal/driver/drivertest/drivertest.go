@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -51,6 +50,7 @@ func Checks() []Check {
 	return []Check{
 		{"carves whole GPUs, instances and shares", run(carves)}, {"repeating a carve or a free changes nothing", run(repeats)},
 		{"refuses what overlaps or may not be", run(refuses)}, {"makes all slices or none", run(allOrNone)},
+		{"names devices in the order of the slices", run(inOrder)}, {"several slices on one GPU", run(sameGPU)},
 		{"an owner is never used twice", run(neverTwice)}, {"shows what stands", run(shows)},
 		{"samples every slice", run(samples)}, {"a cancelled call does nothing", run(cancelled)},
 		{"random histories", run(histories)},
@@ -326,64 +326,6 @@ func samples(b *bench) error {
 	}
 	if got, err = b.d.Usage(b.ctx); err != nil || len(got) != 0 {
 		return fmt.Errorf("nothing stands, sampled are %+v, %w", got, err)
-	}
-	return nil
-}
-
-func cancelled(b *bench) error {
-	ctx, cancel := context.WithCancel(b.ctx)
-	cancel()
-	p := b.part(b.owner(), 0, whole())
-	if _, err := b.d.Carve(ctx, p); !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("a cancelled carve returned %w", err)
-	}
-	// Whatever it did, a free undoes it.
-	if err := b.free(p); err != nil {
-		return err
-	}
-	if left, err := b.standing(); err != nil || len(left) > 0 {
-		return fmt.Errorf("%v stand, %w", left, err)
-	}
-	return nil
-}
-
-// histories cuts one GPU at random and holds each answer against the geometry.
-func histories(b *bench) error {
-	rng := rand.New(rand.NewPCG(3, 1))
-	geo := gpu.NewGeometry(b.model)
-	type placed struct {
-		part driver.Part
-		gpu.Placed
-	}
-	var standing []placed
-	for step := range 300 {
-		if len(standing) > 0 && rng.IntN(3) == 0 {
-			i := rng.IntN(len(standing))
-			if err := b.free(standing[i].part); err != nil {
-				return fmt.Errorf("step %d: free: %w", step, err)
-			}
-			standing = slices.Delete(standing, i, i+1)
-			continue
-		}
-		p := b.model.Profiles[rng.IntN(len(b.model.Profiles))]
-		want := gpu.Placed{Profile: p.Name, Start: rng.IntN(b.model.Units)}
-		layout := []gpu.Placed{want}
-		for _, s := range standing {
-			layout = append(layout, s.Placed)
-		}
-		x := b.part(b.owner(), 0, mig(want.Profile, want.Start))
-		_, err := b.carve(x)
-		if why := geo.Legal(layout); (err == nil) != (why == "") {
-			return fmt.Errorf("step %d: %+v beside %+v: the driver says %w, the geometry %q", step, want, standing, err, why)
-		}
-		if err == nil {
-			standing = append(standing, placed{x, want})
-		}
-	}
-	for _, s := range standing {
-		if err := b.free(s.part); err != nil {
-			return err
-		}
 	}
 	return nil
 }

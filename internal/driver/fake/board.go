@@ -176,7 +176,7 @@ func (b *Board) takeWhole(o work.Owner) error {
 
 // takeShare gives a share of the board's compute and memory to an owner.
 func (b *Board) takeShare(o work.Owner, s work.Share) error {
-	milli, mem := s.Milli, s.MemMiB
+	milli, mem := 0, int64(0) // taken by others
 	for _, x := range b.shares {
 		milli, mem = milli+x.milli, mem+x.memMiB
 	}
@@ -189,8 +189,9 @@ func (b *Board) takeShare(o work.Owner, s work.Share) error {
 		return refuse(driver.ErrOverlap, "the GPU is in use as a whole")
 	case s.Milli < 1 || s.MemMiB < 0:
 		return refuse(driver.ErrIllegal, "a share of %d/1000 and %d MiB is no share", s.Milli, s.MemMiB)
-	case milli > 1000 || mem > b.geo.Model.MemoryMiB && b.geo.Model.MemoryMiB > 0:
-		return refuse(driver.ErrOverlap, "the shares would add up to %d/1000 and %d MiB of %d", milli, mem, b.geo.Model.MemoryMiB)
+	case s.Milli > 1000-milli || s.MemMiB > b.geo.Model.MemoryMiB-mem && b.geo.Model.MemoryMiB > 0:
+		return refuse(driver.ErrOverlap, "a share of %d/1000 and %d MiB is more than is left beside %d/1000 and %d MiB of %d",
+			s.Milli, s.MemMiB, milli, mem, b.geo.Model.MemoryMiB)
 	}
 	b.shares = append(b.shares, share{use{owner: o}, s.Milli, s.MemMiB})
 	return nil

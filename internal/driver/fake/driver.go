@@ -176,6 +176,7 @@ func (d *Driver) free(host string, o work.Owner) (time.Duration, error) {
 	p := d.hw.parts[o]
 	if p != nil && d.faults.halfFrees > 0 {
 		d.faults.halfFrees--
+		p.unclear = true // no carve may say that it stands
 		for _, s := range p.slices {
 			for _, g := range d.hw.boards[s.GPUID].gis {
 				if g.owner == o && g.procs == 0 {

@@ -56,7 +56,13 @@ func (d *Driver) forgetParts(gone func(*part) bool) {
 	for o, p := range d.hw.parts {
 		if gone(p) {
 			for _, s := range p.slices {
-				d.hw.boards[s.GPUID].free(o) //nolint:errcheck // what is left of it goes too
+				b := d.hw.boards[s.GPUID]
+				for _, u := range b.uses() {
+					if u.owner == o {
+						u.procs = 0 // a program that lost one of its GPUs dies
+					}
+				}
+				b.free(o) //nolint:errcheck // no process holds it
 			}
 			delete(d.hw.parts, o)
 		}
