@@ -94,12 +94,14 @@ func TestEventsResume(t *testing.T) {
 	defer proxy.Close()
 	c, err := client.New(proxy.URL, w.adminToken)
 	ok(t, err)
-	go func() {
-		for range 3 {
-			w.running(w.alice, apitype.TaskSpec{GPUs: "1/7"})
-		}
-	}()
+	// Each task waits for the one before it to be seen, so that there is always more
+	// to say than one connection may: facts that wait together go out together.
+	const tasks = 5
+	var submitting sync.WaitGroup
+	next := func() { submitting.Go(func() { w.running(w.alice, apitype.TaskSpec{GPUs: "1/7"}) }) }
+	defer submitting.Wait()
 	newest := w.host.LastEvent()
+	next()
 	last := newest
 	started := 0
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -111,9 +113,10 @@ func TestEventsResume(t *testing.T) {
 		}
 		last = ev.Seq
 		if ev.Kind == "member.started" {
-			if started++; started == 3 {
+			if started++; started == tasks {
 				break
 			}
+			next()
 		}
 	}
 	mu.Lock()
