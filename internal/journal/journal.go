@@ -23,7 +23,8 @@ type Journal interface {
 
 	// Load calls snapshot with the newest snapshot, if there is one, then record
 	// for each record after it, in order. The bytes are valid during the call
-	// only. An error of a callback ends the walk and is returned.
+	// only, and not to be changed; a callback must not call the journal. An error of
+	// a callback ends the walk and is returned.
 	Load(ctx context.Context, snapshot, record func(seq uint64, b []byte) error) error
 
 	// Close lets go of the store. Everything appended stays.

@@ -2,6 +2,7 @@ package bolt_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -75,6 +76,7 @@ func TestCannotOpen(t *testing.T) {
 		{"no folder", filepath.Join(dir, "none", "journal.db"), journal.ErrFailed, "folder does not exist", nil},
 		{"a folder", dir, journal.ErrFailed, "not a file", nil},
 		{"text", filepath.Join(dir, "text"), journal.ErrCorrupt, "damaged", func(p string) error { return os.WriteFile(p, []byte("hello, I am not a journal"), 0o600) }},
+		{"half a page", filepath.Join(dir, "half"), journal.ErrCorrupt, "damaged", func(p string) error { return os.WriteFile(p, make([]byte, 2000), 0o600) }},
 		{"zeroes", filepath.Join(dir, "zeroes"), journal.ErrCorrupt, "damaged", func(p string) error { return os.WriteFile(p, make([]byte, 1<<16), 0o600) }},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -111,17 +113,40 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-func TestUnwritable(t *testing.T) {
-	if os.Getuid() == 0 {
-		t.Skip("root may write everywhere")
+// A journal is not made only to be read, and the folder is not to blame.
+func TestReadOnlyNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.db")
+	for _, say := range []string{"does not exist", "is empty"} {
+		if _, err := bolt.Open(path, bolt.Options{ReadOnly: true}); code(err) != journal.ErrFailed || !strings.Contains(err.Error(), say) {
+			t.Fatalf("got %v, want %s with %q", err, journal.ErrFailed, say)
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o500); err != nil {
+	mustOpen(t, path).Close() //nolint:errcheck // a writer fills an empty file
+}
+
+// Opening a journal and looking at it writes nothing.
+func TestOpenWritesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.db")
+	j := mustOpen(t, path)
+	if _, err := j.Append(context.Background(), [][]byte{{1}}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := bolt.Open(filepath.Join(dir, "journal.db"), bolt.Options{})
-	if code(err) != journal.ErrReadOnly {
-		t.Fatalf("got %v, want %s", err, journal.ErrReadOnly)
+	j.Close() //nolint:errcheck // a test
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j = mustOpen(t, path)
+	count(t, j)
+	if _, err := j.Append(context.Background(), nil); err != nil {
+		t.Fatal(err)
+	}
+	j.Close() //nolint:errcheck // a test
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Fatalf("the file changed (%v)", err)
 	}
 }
 
@@ -131,6 +156,29 @@ func count(t testing.TB, j journal.Journal) (n int) {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// A panic of a callback is its caller's, and says nothing about the file.
+func TestCallbackPanics(t *testing.T) {
+	j := mustOpen(t, filepath.Join(t.TempDir(), "journal.db"))
+	defer j.Close()
+	if _, err := j.Append(context.Background(), [][]byte{{1}}); err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() {
+			if r := recover(); r != "mine" {
+				t.Errorf("got panic %v, want the callback's", r)
+			}
+		}()
+		j.Load(context.Background(), nil, func(uint64, []byte) error { panic("mine") }) //nolint:errcheck // it panics
+	}()
+	if _, err := j.Append(context.Background(), [][]byte{{2}}); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, j); n != 2 {
+		t.Fatalf("%d records, want 2", n)
+	}
 }
 
 // writeForEver appends groups of three records, all with the group's number, and
@@ -157,7 +205,7 @@ func writeForEver(path string) {
 }
 
 // TestKilled kills a writer at random moments: every acknowledged record is there
-// afterwards, and groups are whole.
+// afterwards, groups are whole, and the next writer goes on from there.
 func TestKilled(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 10 {
@@ -194,129 +242,26 @@ func check(t *testing.T, path string, acked uint64) {
 	t.Helper()
 	j := mustOpen(t, path)
 	defer j.Close()
-	last, group, inGroup := uint64(0), uint64(0), 0
+	last := uint64(0)
 	err := j.Load(context.Background(), func(seq uint64, b []byte) error {
-		last, group = seq, binary.BigEndian.Uint64(b)
+		if n := binary.BigEndian.Uint64(b); n*3 != seq {
+			return fmt.Errorf("the snapshot at record %d is that of group %d", seq, n)
+		}
+		last = seq
 		return nil
 	}, func(seq uint64, b []byte) error {
-		if n := binary.BigEndian.Uint64(b); n != group {
-			if inGroup%3 != 0 {
-				return fmt.Errorf("group %d has %d records", group, inGroup)
-			}
-			group, inGroup = n, 0
+		if n := binary.BigEndian.Uint64(b); n != (seq+2)/3 {
+			return fmt.Errorf("record %d is of group %d", seq, n)
 		}
-		inGroup++
 		last = seq
 		return nil
 	})
-	if err != nil || inGroup%3 != 0 || last < acked {
-		t.Fatalf("%v; the last group has %d records; %d records are there, %d were acknowledged", err, inGroup, last, acked)
+	if err != nil || last%3 != 0 || last < acked {
+		t.Fatalf("%v; %d records are there in groups of 3, and %d were acknowledged", err, last, acked)
 	}
-}
-
-// sample is a valid file with a snapshot and records, as bytes.
-func sample(t testing.TB) []byte {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "journal.db")
-	j := mustOpen(t, path)
-	ctx := context.Background()
-	for i := range 40 {
-		if _, err := j.Append(ctx, [][]byte{fmt.Appendf(nil, "record %d", i)}); err != nil {
-			t.Fatal(err)
-		}
+	if next, err := j.Append(context.Background(), [][]byte{{1}}); err != nil || next != last+1 {
+		t.Fatalf("the next record is number %d (%v), want %d", next, err, last+1)
 	}
-	if err := j.Snapshot(ctx, 20, []byte("twenty")); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-// tryDamaged opens damaged bytes: an error, or records that are a true beginning
-// of what was written; never a panic, never a made-up record.
-func tryDamaged(t *testing.T, b []byte) {
-	path := filepath.Join(t.TempDir(), "journal.db")
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	j, err := bolt.Open(path, bolt.Options{})
-	if err != nil {
-		return
-	}
-	defer j.Close()
-	_ = j.Load(context.Background(), func(seq uint64, s []byte) error {
-		if string(s) != "twenty" || seq != 20 {
-			t.Errorf("snapshot %d %q was never stored", seq, s)
-		}
-		return nil
-	}, func(seq uint64, r []byte) error {
-		if string(r) != fmt.Sprintf("record %d", seq-1) {
-			t.Errorf("record %d %q was never stored", seq, r)
-		}
-		return nil
-	})
-}
-
-// A file that was cut is refused, unless only unused pages at its end are missing.
-func TestTruncated(t *testing.T) {
-	b := sample(t)
-	refused := 0
-	for cut := 512; cut < len(b); cut += 512 {
-		path := filepath.Join(t.TempDir(), "journal.db")
-		if err := os.WriteFile(path, b[:cut], 0o600); err != nil {
-			t.Fatal(err)
-		}
-		j, err := bolt.Open(path, bolt.Options{})
-		if err == nil {
-			if n := count(t, j); n != 20 {
-				t.Fatalf("cut to %d of %d bytes: %d records of 20 are left, and no error", cut, len(b), n)
-			}
-			j.Close() //nolint:errcheck // a test
-			continue
-		}
-		if refused++; code(err) != journal.ErrCorrupt {
-			t.Fatalf("cut to %d of %d bytes: got %v, want %s", cut, len(b), err, journal.ErrCorrupt)
-		}
-	}
-	if refused == 0 {
-		t.Fatal("no cut was refused")
-	}
-}
-
-func TestFlippedRecord(t *testing.T) {
-	b := sample(t)
-	damaged := []byte(strings.ReplaceAll(string(b), "record 30", "record 3O"))
-	if string(damaged) == string(b) {
-		t.Fatal("the sample has no record 30")
-	}
-	path := filepath.Join(t.TempDir(), "journal.db")
-	if err := os.WriteFile(path, damaged, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	j := mustOpen(t, path)
-	defer j.Close()
-	err := j.Load(context.Background(), func(uint64, []byte) error { return nil }, func(uint64, []byte) error { return nil })
-	if code(err) != journal.ErrCorrupt || !strings.Contains(err.Error(), "record 31") {
-		t.Fatalf("got %v, want %s that names record 31", err, journal.ErrCorrupt)
-	}
-}
-
-func FuzzDamaged(f *testing.F) {
-	b := sample(f)
-	f.Add(uint32(0), byte(1), uint32(len(b)))
-	f.Add(uint32(4096+64), byte(0xff), uint32(len(b)))
-	f.Add(uint32(8192+3), byte(0x10), uint32(len(b)-4096))
-	f.Fuzz(func(t *testing.T, at uint32, flip byte, size uint32) {
-		damaged := append([]byte(nil), b...)
-		damaged[int(at)%len(b)] ^= flip
-		tryDamaged(t, damaged[:min(int(size), len(b))])
-	})
 }
 
 func BenchmarkAppend(b *testing.B) {
@@ -336,4 +281,47 @@ func BenchmarkAppend(b *testing.B) {
 			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "records/s")
 		})
 	}
+}
+
+// BenchmarkSnapshot drops all records, as the host does after SnapshotEvery facts.
+func BenchmarkSnapshot(b *testing.B) {
+	for _, n := range []int{1000, 20_000, 100_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			j := mustOpen(b, filepath.Join(b.TempDir(), "journal.db"))
+			defer j.Close()
+			group := make([][]byte, n)
+			for i := range group {
+				group[i] = make([]byte, 200)
+			}
+			for b.Loop() {
+				b.StopTimer()
+				last, err := j.Append(context.Background(), group)
+				b.StartTimer()
+				if err == nil {
+					err = j.Snapshot(context.Background(), last, group[0])
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkOpen opens a journal, all of which is judged first.
+func BenchmarkOpen(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "journal.db")
+	j := mustOpen(b, path)
+	group := make([][]byte, 20_000)
+	for i := range group {
+		group[i] = make([]byte, 200)
+	}
+	if _, err := j.Append(context.Background(), group); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		j.Close() //nolint:errcheck // a benchmark
+		j = mustOpen(b, path)
+	}
+	j.Close() //nolint:errcheck // a benchmark
 }

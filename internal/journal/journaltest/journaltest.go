@@ -9,9 +9,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/gpupool/gpupool/internal/journal"
 )
@@ -27,22 +28,24 @@ func Run(t *testing.T, place func(t *testing.T) (open func() journal.Journal)) {
 		{"an empty group stores nothing", emptyGroup}, {"a snapshot replaces what it stands for", snapshot},
 		{"refuses a snapshot that does not fit", badSnapshot}, {"an error of a callback ends the walk", callbackError},
 		{"refuses use after close", afterClose}, {"a cancelled call stores nothing", cancelled},
-		{"copies what it is given", copies}, {"holds large records", large}, {"random histories", histories},
+		{"copies what it is given", copies}, {"holds large records", large}, {"holds an empty state", emptyState},
+		{"drops many records at once", many},
 	} {
 		t.Run(x.name, func(t *testing.T) { x.test(t, place(t)) })
 	}
+	t.Run("random histories", func(t *testing.T) { histories(t, place) })
 }
 
 var ctx = context.Background()
 
-func must(t *testing.T, err error) {
+func must(t rapid.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func appendAll(t *testing.T, j journal.Journal, records ...string) uint64 {
+func appendAll(t rapid.TB, j journal.Journal, records ...string) uint64 {
 	t.Helper()
 	var group [][]byte
 	for _, r := range records {
@@ -55,15 +58,16 @@ func appendAll(t *testing.T, j journal.Journal, records ...string) uint64 {
 
 // content is what a journal holds.
 type content struct {
-	snapSeq  uint64
-	snapshot string
-	seqs     []uint64
-	records  []string
+	hasSnapshot bool
+	snapSeq     uint64
+	snapshot    string
+	seqs        []uint64
+	records     []string
 }
 
 func load(j journal.Journal) (c content, err error) {
 	err = j.Load(ctx, func(seq uint64, b []byte) error {
-		c.snapSeq, c.snapshot = seq, string(b)
+		c.hasSnapshot, c.snapSeq, c.snapshot = true, seq, string(b)
 		return nil
 	}, func(seq uint64, b []byte) error {
 		c.seqs, c.records = append(c.seqs, seq), append(c.records, string(b))
@@ -72,11 +76,11 @@ func load(j journal.Journal) (c content, err error) {
 	return c, err
 }
 
-func expect(t *testing.T, j journal.Journal, want content) {
+func expect(t rapid.TB, j journal.Journal, want content) {
 	t.Helper()
 	got, err := load(j)
 	must(t, err)
-	if got.snapSeq != want.snapSeq || got.snapshot != want.snapshot || !slices.Equal(got.seqs, want.seqs) || !slices.Equal(got.records, want.records) {
+	if got.hasSnapshot != want.hasSnapshot || got.snapSeq != want.snapSeq || got.snapshot != want.snapshot || !slices.Equal(got.seqs, want.seqs) || !slices.Equal(got.records, want.records) {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
 }
@@ -130,18 +134,18 @@ func snapshot(t *testing.T, open func() journal.Journal) {
 	j := open()
 	appendAll(t, j, "a", "b", "c")
 	must(t, j.Snapshot(ctx, 2, []byte("ab")))
-	want := content{snapSeq: 2, snapshot: "ab", seqs: []uint64{3}, records: []string{"c"}}
+	want := content{hasSnapshot: true, snapSeq: 2, snapshot: "ab", seqs: []uint64{3}, records: []string{"c"}}
 	expect(t, j, want)
 	must(t, j.Close())
 	j = open()
 	expect(t, j, want)
 	must(t, j.Snapshot(ctx, 3, []byte("abc")))
-	expect(t, j, content{snapSeq: 3, snapshot: "abc"})
+	expect(t, j, content{hasSnapshot: true, snapSeq: 3, snapshot: "abc"})
 	must(t, j.Snapshot(ctx, 3, []byte("again")))
 	if got := appendAll(t, j, "d"); got != 4 {
 		t.Fatalf("after a snapshot of everything the next record is number %d, want 4", got)
 	}
-	expect(t, j, content{snapSeq: 3, snapshot: "again", seqs: []uint64{4}, records: []string{"d"}})
+	expect(t, j, content{hasSnapshot: true, snapSeq: 3, snapshot: "again", seqs: []uint64{4}, records: []string{"d"}})
 	must(t, j.Close())
 }
 
@@ -154,7 +158,7 @@ func badSnapshot(t *testing.T, open func() journal.Journal) {
 			t.Fatalf("a snapshot at %d: got %v, want %s", seq, err, journal.ErrSequence)
 		}
 	}
-	expect(t, j, content{snapSeq: 2, snapshot: "ab"})
+	expect(t, j, content{hasSnapshot: true, snapSeq: 2, snapshot: "ab"})
 	must(t, j.Close())
 }
 
@@ -185,6 +189,7 @@ func afterClose(t *testing.T, open func() journal.Journal) {
 	must(t, j.Close())
 	_, err := j.Append(ctx, [][]byte{[]byte("a")})
 	_, errLoad := load(j)
+	must(t, j.Close()) // again
 	for _, err := range []error{err, j.Snapshot(ctx, 0, nil), errLoad} {
 		if code(err) != journal.ErrClosed {
 			t.Fatalf("got %v, want %s", err, journal.ErrClosed)
@@ -194,12 +199,21 @@ func afterClose(t *testing.T, open func() journal.Journal) {
 
 func cancelled(t *testing.T, open func() journal.Journal) {
 	j := open()
+	appendAll(t, j, "a")
 	dead, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := j.Append(dead, [][]byte{[]byte("a")}); !errors.Is(err, context.Canceled) {
-		t.Fatalf("got %v, want it cancelled", err)
+	_, err := j.Append(dead, [][]byte{[]byte("b")})
+	none := func(uint64, []byte) error { return errors.New("a cancelled load told something") }
+	for _, err := range []error{err, j.Snapshot(dead, 1, []byte("a")), j.Load(dead, none, none)} {
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("got %v, want it cancelled", err)
+		}
 	}
-	expect(t, j, content{})
+	want := content{seqs: []uint64{1}, records: []string{"a"}}
+	expect(t, j, want)
+	must(t, j.Close())
+	j = open()
+	expect(t, j, want)
 	must(t, j.Close())
 }
 
@@ -212,7 +226,7 @@ func copies(t *testing.T, open func() journal.Journal) {
 	expect(t, j, content{seqs: []uint64{1}, records: []string{"a"}})
 	must(t, j.Snapshot(ctx, 1, state))
 	state[0] = 'x'
-	expect(t, j, content{snapSeq: 1, snapshot: "s"})
+	expect(t, j, content{hasSnapshot: true, snapSeq: 1, snapshot: "s"})
 	must(t, j.Close())
 }
 
@@ -225,43 +239,95 @@ func large(t *testing.T, open func() journal.Journal) {
 	j = open()
 	got, err := load(j)
 	must(t, err)
-	if len(got.records) != 3 || got.records[0] != string(big) || got.records[1] != "small" {
+	if len(got.records) != 3 || got.records[0] != string(big) || got.records[1] != "small" || got.records[2] != string(big) {
 		t.Fatal("large records came back changed")
 	}
+	must(t, j.Snapshot(ctx, 2, big))
+	got, err = load(j)
+	must(t, err)
+	if got.snapshot != string(big) || len(got.records) != 1 || got.records[0] != string(big) {
+		t.Fatal("a large state came back changed")
+	}
+	must(t, j.Close())
+}
+
+// A state may be empty, and stand for nothing yet.
+func emptyState(t *testing.T, open func() journal.Journal) {
+	j := open()
+	must(t, j.Snapshot(ctx, 0, nil))
+	expect(t, j, content{hasSnapshot: true})
+	appendAll(t, j, "a")
+	must(t, j.Close())
+	j = open()
+	expect(t, j, content{hasSnapshot: true, seqs: []uint64{1}, records: []string{"a"}})
+	must(t, j.Snapshot(ctx, 1, nil))
+	expect(t, j, content{hasSnapshot: true, snapSeq: 1})
+	must(t, j.Close())
+}
+
+func many(t *testing.T, open func() journal.Journal) {
+	j := open()
+	var group []string
+	for i := range 5000 {
+		group = append(group, fmt.Sprintf("record %080d", i+1))
+	}
+	appendAll(t, j, group...)
+	must(t, j.Snapshot(ctx, 4998, []byte("s")))
+	want := content{hasSnapshot: true, snapSeq: 4998, snapshot: "s", seqs: []uint64{4999, 5000}, records: group[4998:]}
+	expect(t, j, want)
+	must(t, j.Close())
+	j = open()
+	expect(t, j, want)
 	must(t, j.Close())
 }
 
 // histories plays random calls, with closing and opening between them, against
 // what a list would do.
-func histories(t *testing.T, open func() journal.Journal) {
-	rng := rand.New(rand.NewPCG(7, 7))
-	j := open()
-	var want content
-	last := uint64(0)
-	for step := range 120 {
-		switch rng.IntN(6) {
-		case 0:
-			must(t, j.Close())
+func histories(t *testing.T, place func(t *testing.T) func() journal.Journal) {
+	rapid.Check(t, func(r *rapid.T) {
+		open := place(t)
+		j := open()
+		defer func() { must(r, j.Close()) }()
+		var want content
+		last := uint64(0)
+		reopen := func(r *rapid.T) {
+			must(r, j.Close())
 			j = open()
-		case 1:
-			seq := want.snapSeq + rng.Uint64N(last-want.snapSeq+1)
-			state := fmt.Sprint("state ", step)
-			must(t, j.Snapshot(ctx, seq, []byte(state)))
-			drop := int(seq - want.snapSeq)
-			want.snapSeq, want.snapshot = seq, state
-			want.seqs, want.records = want.seqs[drop:], want.records[drop:]
-		default:
-			var group []string
-			for i := range rng.IntN(5) {
-				group = append(group, fmt.Sprintf("%d-%d", step, i))
-				last++
-				want.seqs, want.records = append(want.seqs, last), append(want.records, group[i])
-			}
-			if got := appendAll(t, j, group...); got != last {
-				t.Fatalf("step %d: last record %d, want %d", step, got, last)
-			}
 		}
-		expect(t, j, want)
-	}
-	must(t, j.Close())
+		look := func(r *rapid.T) { expect(r, j, want) }
+		r.Repeat(map[string]func(*rapid.T){
+			"append": func(r *rapid.T) {
+				group := rapid.SliceOfN(rapid.StringN(0, 40, 300), 0, 12).Draw(r, "group")
+				for _, rec := range group {
+					last++
+					want.seqs, want.records = append(want.seqs, last), append(want.records, rec)
+				}
+				if got := appendAll(r, j, group...); got != last {
+					r.Fatalf("last record %d, want %d", got, last)
+				}
+			},
+			"snapshot": func(r *rapid.T) {
+				seq := rapid.Uint64Range(want.snapSeq, last).Draw(r, "seq")
+				state := rapid.StringN(0, 40, 300).Draw(r, "state")
+				must(r, j.Snapshot(ctx, seq, []byte(state)))
+				drop := int(seq - want.snapSeq)
+				want.snapSeq, want.snapshot, want.hasSnapshot = seq, state, true
+				want.seqs, want.records = want.seqs[drop:], want.records[drop:]
+			},
+			"refused": func(r *rapid.T) {
+				seq := last + rapid.Uint64Range(1, 3).Draw(r, "beyond")
+				if want.snapSeq > 0 && rapid.Bool().Draw(r, "before") {
+					seq = want.snapSeq - 1
+				}
+				if err := j.Snapshot(ctx, seq, nil); code(err) != journal.ErrSequence {
+					r.Fatalf("a snapshot at %d of %d to %d: got %v, want %s", seq, want.snapSeq, last, err, journal.ErrSequence)
+				}
+			},
+			"reopen": reopen,
+			"load":   look,
+		})
+		look(r)
+		reopen(r)
+		look(r)
+	})
 }

@@ -37,7 +37,7 @@ func (j *Journal) Open() {
 }
 
 // FailWith lets f decide, before each call ("append", "snapshot", "load"), whether
-// it fails; nil ends that.
+// it fails; nil ends that. f must not call the journal.
 func (j *Journal) FailWith(f func(op string) error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
