@@ -20,7 +20,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
-	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/runner"
 )
@@ -54,10 +53,6 @@ type server struct {
 	// tenants is held while one is read, changed and written back, so that of two
 	// changes at once none is lost.
 	tenants sync.Mutex
-
-	// what guards engine.Explain, which tries placements on the state and undoes
-	// them: it must not meet another reader.
-	what sync.RWMutex
 }
 
 // New makes the handler of the API. It serves /v1, /openapi.json, /openapi.yaml
@@ -135,11 +130,4 @@ func document() huma.Config {
 		RejectUnknownQueryParameters: true,
 		Transformers:                 []huma.Transformer{humaProblem},
 	}
-}
-
-// read lets f look at the state.
-func (s *server) read(f func(*engine.Engine)) {
-	s.what.RLock()
-	defer s.what.RUnlock()
-	s.host.Read(f)
 }

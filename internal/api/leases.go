@@ -77,7 +77,7 @@ func (s *server) listLeases(ctx context.Context, in *struct {
 	q := &taskQuery{PageQuery: in.PageQuery}
 	use := s.usage()
 	var items []apitype.Lease
-	s.read(func(e *engine.Engine) {
+	s.host.Read(func(e *engine.Engine) {
 		err = q.walk(e.Tasks(), func(t *engine.Task) bool {
 			if t.Spec.External() && who(ctx).owns(t.Spec.Tenant) && q.matches(t, wanted) {
 				items = append(items, view{e, use}.lease(t))

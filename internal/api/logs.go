@@ -59,7 +59,7 @@ func (s *server) taskLogs(ctx context.Context, in *logQuery) (*huma.StreamRespon
 // stands looks at the task.
 func (o *output) stands() (st standing, err error) {
 	id := work.TaskID(o.ID)
-	o.s.read(func(e *engine.Engine) {
+	o.s.host.Read(func(e *engine.Engine) {
 		var t *engine.Task
 		if t, err = find(e, o.c, id); err != nil {
 			return

@@ -11,12 +11,6 @@ import (
 	"github.com/gpupool/gpupool/internal/work"
 )
 
-// Recommended size of a pool, in GPUs.
-const (
-	poolSizeLow  = 8
-	poolSizeHigh = 16
-)
-
 func (s *server) poolRoutes() {
 	const tag = "pool"
 	register(s, op{id: "whoami", method: get, path: "/v1/whoami", says: "Say who the token belongs to, and what the server is", tag: tag}, s.whoami)
@@ -45,7 +39,7 @@ func (s *server) listHosts(_ context.Context, in *PageQuery) (*answer[apitype.Pa
 		return nil, err
 	}
 	var items []apitype.Host
-	s.read(func(e *engine.Engine) {
+	s.host.Read(func(e *engine.Engine) {
 		for _, h := range from(e.Hosts(), first) {
 			if items = append(items, view{Engine: e}.host(h.Number)); len(items) > in.Limit {
 				break
@@ -68,7 +62,7 @@ func (s *server) listGPUs(ctx context.Context, in *struct {
 	}
 	use := s.usage()
 	var items []apitype.GPU
-	s.read(func(e *engine.Engine) {
+	s.host.Read(func(e *engine.Engine) {
 		for _, g := range from(e.GPUs(), first) {
 			h := e.Hosts()[g.Host]
 			if in.Host != "" && in.Host != h.Info.Name || in.Pool != "" && in.Pool != h.Pool || in.Health != "" && in.Health != string(g.Health) {
@@ -88,7 +82,7 @@ func (s *server) listPools(_ context.Context, in *PageQuery) (*answer[apitype.Pa
 		return nil, err
 	}
 	var items []apitype.Pool
-	s.read(func(e *engine.Engine) { items = from(pools(e), first) })
+	s.host.Read(func(e *engine.Engine) { items = from(pools(e), first) })
 	last := first + uint64(in.Limit) - 1
 	return pageOf(items, in.Limit, func(apitype.Pool) string { return strconv.FormatUint(last, 10) }), nil
 }
@@ -137,8 +131,8 @@ func pools(e *engine.Engine) []apitype.Pool {
 		switch {
 		case p.Hosts == 0:
 			p.Warning = "it has no hosts"
-		case p.GPUs < poolSizeLow || p.GPUs > poolSizeHigh:
-			p.Warning = fmt.Sprintf("it has %d GPUs; %d to %d are recommended", p.GPUs, poolSizeLow, poolSizeHigh)
+		case p.GPUs < work.PoolSizeLow || p.GPUs > work.PoolSizeHigh:
+			p.Warning = fmt.Sprintf("it has %d GPUs; %d to %d are recommended", p.GPUs, work.PoolSizeLow, work.PoolSizeHigh)
 		}
 	}
 	return out

@@ -65,7 +65,7 @@ func (s *server) submit(ctx context.Context, spec work.Spec, key string) (work.T
 		spec.Pool = s.cfg.DefaultPool
 	}
 	if spec.Pool == "" {
-		s.read(func(e *engine.Engine) {
+		s.host.Read(func(e *engine.Engine) {
 			if pools := e.Pools(); len(pools) > 0 {
 				spec.Pool = pools[0].Name
 			}
@@ -89,7 +89,7 @@ func (s *server) payer(c caller, spec *work.Spec) error {
 		return nil
 	}
 	var tenants []work.Tenant
-	s.read(func(e *engine.Engine) { tenants = e.Tenants() })
+	s.host.Read(func(e *engine.Engine) { tenants = e.Tenants() })
 	if len(tenants) != 1 {
 		return work.Errorf(work.CodeInvalid, "say which of %d tenants the task is for (--tenant): an admin token is of none", len(tenants))
 	}
@@ -110,7 +110,7 @@ func find(e *engine.Engine, c caller, id work.TaskID) (*engine.Task, error) {
 func (s *server) look(ctx context.Context, id work.TaskID, f func(view, *engine.Task)) error {
 	use := s.usage()
 	var err error
-	s.read(func(e *engine.Engine) {
+	s.host.Read(func(e *engine.Engine) {
 		var t *engine.Task
 		if t, err = find(e, who(ctx), id); err == nil {
 			f(view{e, use}, t)
@@ -130,18 +130,11 @@ func (s *server) showTask(ctx context.Context, id work.TaskID) (out apitype.Task
 // whyWaiting works out why a queued task waits. If it no longer does, the task is
 // left as it was.
 func (s *server) whyWaiting(t *apitype.Task) {
-	s.explain(func(e *engine.Engine) {
+	s.host.Read(func(e *engine.Engine) {
 		if x, err := e.Explain(work.TaskID(t.ID)); err == nil && x.Task.State == work.Queued {
 			t.Reason = reason(x.Reason)
 		}
 	})
-}
-
-// explain is read for those who call engine.Explain.
-func (s *server) explain(f func(*engine.Engine)) {
-	s.what.Lock()
-	defer s.what.Unlock()
-	s.host.Read(f)
 }
 
 type taskQuery struct {
@@ -160,7 +153,7 @@ func (s *server) listTasks(ctx context.Context, in *taskQuery) (*answer[apitype.
 	}
 	use := s.usage()
 	var items []apitype.Task
-	s.read(func(e *engine.Engine) {
+	s.host.Read(func(e *engine.Engine) {
 		err = in.walk(e.Tasks(), func(t *engine.Task) bool {
 			if who(ctx).owns(t.Spec.Tenant) && in.matches(t, wanted) {
 				items = append(items, view{e, use}.task(t))
@@ -291,7 +284,7 @@ func (s *server) explainTask(ctx context.Context, in *IDPath) (*answer[apitype.E
 	use := s.usage()
 	var out apitype.Explanation
 	var err error
-	s.explain(func(e *engine.Engine) {
+	s.host.Read(func(e *engine.Engine) {
 		if _, err = find(e, who(ctx), work.TaskID(in.ID)); err != nil {
 			return
 		}

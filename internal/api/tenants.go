@@ -26,7 +26,7 @@ type namePath struct {
 // tenantViews shows the tenants that the caller may see and that are wanted, by name.
 func (s *server) tenantViews(c caller, wanted func(name string) bool) []apitype.Tenant {
 	out := []apitype.Tenant{}
-	s.read(func(e *engine.Engine) {
+	s.host.Read(func(e *engine.Engine) {
 		index := map[string]int{}
 		for _, t := range e.Tenants() {
 			if !c.owns(t.Name) || !wanted(t.Name) {
@@ -80,7 +80,7 @@ func (s *server) change(ctx context.Context, name string, f func(t *work.Tenant,
 	defer s.tenants.Unlock()
 	var t work.Tenant
 	var known bool
-	s.read(func(e *engine.Engine) { t, known = e.Tenant(name) })
+	s.host.Read(func(e *engine.Engine) { t, known = e.Tenant(name) })
 	t.Tokens = append([]string(nil), t.Tokens...)
 	if err := f(&t, known); err != nil {
 		return err

@@ -119,7 +119,7 @@ func (s *server) callerOf(token string) (caller, bool) {
 func (s *server) valid(c caller) bool {
 	hashes := []string{s.cfg.AdminToken}
 	if !c.admin {
-		s.read(func(e *engine.Engine) {
+		s.host.Read(func(e *engine.Engine) {
 			t, _ := e.Tenant(c.tenant)
 			hashes = append(hashes[:0], t.Tokens...)
 		})

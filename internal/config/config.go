@@ -90,12 +90,6 @@ type Agent struct {
 	Memory Size    `yaml:"memory_below" default:"100MiB" since:"alerts" doc:"Main memory on each host."`
 }
 
-// Recommended size of a pool, in GPUs; outside it there is a warning.
-const (
-	PoolSizeLow  = 8
-	PoolSizeHigh = 16
-)
-
 // DefaultPool is the name of the pool that there is when none is named.
 const DefaultPool = "default"
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpupool/gpupool/internal/work"
 )
 
 var update = flag.Bool("update", false, "rewrite config.example.yaml and docs/config.schema.json")
@@ -64,7 +66,7 @@ func TestDefaults(t *testing.T) {
 		{"sharers", c.Sharing.Tasks, 4}, {"scan", c.Elastic.Scan, Duration(5 * time.Second)},
 		{"alert utilisation", c.Alerts.Utilisation, Percent(0.5)}, {"alert for", c.Alerts.For, Duration(5 * time.Minute)}, {"alert waiting", c.Alerts.Waiting, 5},
 		{"priority weight", c.Queue.PriorityWeight, 0.7}, {"agent CPU", c.Agent.CPU, Percent(0.05)}, {"agent memory", c.Agent.Memory, Size(100)},
-		{"pool size", [2]int{PoolSizeLow, PoolSizeHigh}, [2]int{8, 16}},
+		{"pool size", [2]int{work.PoolSizeLow, work.PoolSizeHigh}, [2]int{8, 16}},
 	} {
 		if !reflect.DeepEqual(x.got, x.want) {
 			t.Errorf("%s: got %v, DESIGN.md says %v", x.name, x.got, x.want)

@@ -11,7 +11,7 @@ import (
 
 // Check verifies every invariant of DESIGN.md that a state can show, and returns
 // the first that is broken. It walks everything: for tests, and for production
-// behind a build tag. What only a history can show (replay, no epoch twice) is
+// behind the build tag invariants (package host). What only a history can show (replay, no epoch twice) is
 // checked by Ledger.
 func (e *Engine) Check() error {
 	if err := e.cluster.Check(); err != nil { // overlap, legal layouts, sharers, the index

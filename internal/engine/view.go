@@ -20,9 +20,6 @@ func (t *Task) Lease() *Lease { return t.lease }
 // Tasks lists all kept tasks by number.
 func (e *Engine) Tasks() []*Task { return e.sortedTasks() }
 
-// TaskCount is the number of kept tasks; LastTask the highest number given.
-func (e *Engine) TaskCount() int { return len(e.tasks) }
-
 // LastTask is the highest task number given so far.
 func (e *Engine) LastTask() work.TaskID { return e.lastID }
 

@@ -251,7 +251,7 @@ func TestRoundTrip(t *testing.T) {
 	for seed := range uint64(200) {
 		want := draw(rand.New(rand.NewPCG(seed, 3)))
 		var b bytes.Buffer
-		if err := want.WriteCSV(&b); err != nil {
+		if err := want.writeCSV(&b); err != nil {
 			t.Fatal(err)
 		}
 		got, err := parse(b.String())

@@ -201,6 +201,12 @@ type Pool struct {
 	TTL   time.Duration `json:"ttl,omitempty"` // of tasks that name none; 0 = none
 }
 
+// Recommended size of a pool, in GPUs; outside it there is a warning.
+const (
+	PoolSizeLow  = 8
+	PoolSizeHigh = 16
+)
+
 // Owner is who holds a slice or runs a process: one member of a task at one
 // epoch of its lease. An epoch is never used again, so a late word about an old
 // one is known as such.

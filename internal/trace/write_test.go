@@ -4,12 +4,11 @@ import (
 	"encoding/csv"
 	"io"
 	"strconv"
-	"time"
 )
 
-// WriteCSV writes the tasks in our own format. CPU, main memory and GPU models
+// writeCSV writes the tasks in our own format. CPU, main memory and GPU models
 // have no column there.
-func (t *Trace) WriteCSV(w io.Writer) error {
+func (t *Trace) writeCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
 	head := []string{"submit_s", "duration_s", "gpus", "fraction", "gpu_memory_mib", "tenant", "priority", "name", "utilisation"}
 	if err := c.Write(head); err != nil {
@@ -33,13 +32,4 @@ func (t *Trace) WriteCSV(w io.Writer) error {
 	}
 	c.Flush()
 	return c.Error()
-}
-
-// End is when the last task would end if none ever waited.
-func (t *Trace) End() time.Duration {
-	var end time.Duration
-	for _, x := range t.Tasks {
-		end = max(end, x.Submit+x.Duration)
-	}
-	return end
 }
