@@ -89,6 +89,11 @@ func (w *Writer) Apply(ctx context.Context, now work.Time, evs ...engine.Event) 
 		b.Commands = append(b.Commands, out.Commands...)
 		b.Replies = append(b.Replies, Reply{out.Task, out.Err})
 	}
+	if checked {
+		if err := w.Engine.Check(); err != nil {
+			return Batch{}, fmt.Errorf("an invariant is broken, and nothing of this batch was kept: %w", err)
+		}
+	}
 	if err := w.store(ctx, b.Facts); err != nil {
 		return Batch{}, err
 	}

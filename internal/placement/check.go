@@ -9,7 +9,7 @@ import (
 
 // Check verifies every invariant of the cluster and of its index by brute
 // force, and returns the first that is broken. It costs a walk over everything:
-// for tests, and for production behind a build tag.
+// for tests, and for production behind the build tag invariants (package host).
 func (c *Cluster) Check() error {
 	for _, g := range c.GPUs {
 		if err := c.checkGPU(g); err != nil {
