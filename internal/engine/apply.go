@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/placement"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -144,6 +145,7 @@ func (e *Engine) applySubmitted(f Submitted) {
 	p := e.pools[f.Spec.Pool]
 	p.push(t)
 	p.added = append(p.added, t.ID)
+	e.cluster.Asked(p.Name, p.effective(f.Spec.Request))
 	e.startTTL(t)
 }
 
@@ -162,7 +164,7 @@ func (e *Engine) applyPlaced(f Placed) {
 			p.Phase = PhaseReady
 		}
 		l.Parts = append(l.Parts, p)
-		e.cluster.Take(l.owner(i), t.Spec.Tenant, part)
+		e.cluster.Take(placement.Holder{Owner: l.owner(i), Tenant: t.Spec.Tenant, Priority: t.Spec.Priority}, part)
 		e.hold(t.Spec.Tenant, p, 1)
 	}
 	e.leases[leaseKey{f.Task, f.Epoch}] = l

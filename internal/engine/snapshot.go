@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/placement"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -15,17 +16,20 @@ const snapshotVersion = 1
 
 // snapshot is the whole state in a canonical order: equal states give equal bytes.
 type snapshot struct {
-	Version int           `json:"version"`
-	Now     work.Time     `json:"now"`
-	LastID  work.TaskID   `json:"last_id"`
-	Pools   []work.Pool   `json:"pools"`
-	Tenants []work.Tenant `json:"tenants"`
-	Models  []gpu.Model   `json:"models"`
-	Hosts   []hostState   `json:"hosts"`
-	GPUs    []GPUChanged  `json:"gpus"` // those that are not simply well
-	Tasks   []*Task       `json:"tasks"`
-	Ended   []work.TaskID `json:"ended"`
-	Leases  []*Lease      `json:"leases"`
+	Version int         `json:"version"`
+	Now     work.Time   `json:"now"`
+	LastID  work.TaskID `json:"last_id"`
+	Pools   []work.Pool `json:"pools"`
+	// Demand is what was asked of each pool lately, in the order of Pools. Choices
+	// depend on it, so that a restored engine would choose as this one does.
+	Demand  []placement.Demand `json:"demand,omitempty"`
+	Tenants []work.Tenant      `json:"tenants"`
+	Models  []gpu.Model        `json:"models"`
+	Hosts   []hostState        `json:"hosts"`
+	GPUs    []GPUChanged       `json:"gpus"` // those that are not simply well
+	Tasks   []*Task            `json:"tasks"`
+	Ended   []work.TaskID      `json:"ended"`
+	Leases  []*Lease           `json:"leases"`
 }
 
 type hostState struct {
@@ -40,6 +44,7 @@ func (e *Engine) Snapshot() ([]byte, error) {
 		Tasks: e.sortedTasks(), Leases: e.sortedLeases(), Tenants: e.Tenants()}
 	for _, name := range e.order {
 		s.Pools = append(s.Pools, e.pools[name].Pool)
+		s.Demand = append(s.Demand, e.cluster.Demand(name))
 	}
 	for _, h := range e.cluster.Hosts {
 		s.Hosts = append(s.Hosts, hostState{h.Info, h.Pool, h.Up})
@@ -78,6 +83,9 @@ func Restore(cfg Config, b []byte) (e *Engine, err error) {
 	}
 	for _, p := range s.Pools {
 		e.applyPool(p)
+	}
+	for i, d := range s.Demand {
+		e.cluster.SetDemand(s.Pools[i].Name, d)
 	}
 	for _, t := range s.Tenants {
 		e.apply(TenantSet{t})
@@ -120,7 +128,7 @@ func (e *Engine) restoreLease(l *Lease) {
 		if p.Phase == PhaseFreed {
 			continue
 		}
-		e.cluster.Take(l.owner(i), t.Spec.Tenant, p.Part)
+		e.cluster.Take(placement.Holder{Owner: l.owner(i), Tenant: t.Spec.Tenant, Priority: t.Spec.Priority}, p.Part)
 		e.hold(t.Spec.Tenant, p, 1)
 		if p.Phase == PhaseFreeing && p.Tries > 0 {
 			e.timers.add(p.Retry, timerFree, l.owner(i))

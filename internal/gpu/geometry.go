@@ -1,6 +1,9 @@
 package gpu
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // Geometry answers, by table, what can still be placed on a GPU of one model
 // whose taken units are given as a Mask.
@@ -8,6 +11,8 @@ type Geometry struct {
 	Model  Model
 	starts [][]Mask // [profile][state] -> bit s set when start s is legal and free
 	best   [][]int8 // [profile][state] -> the start that leaves most room, -1 if none
+	count  [][]int8 // [profile][state] -> how many of it fit at most
+	room   []int16  // [state] -> Room
 	states [][]Mask // [profile] -> non-empty states with room for it, fullest first
 }
 
@@ -29,16 +34,21 @@ func NewGeometry(m Model) *Geometry {
 		}
 		g.starts = append(g.starts, row)
 	}
+	for state := range n {
+		g.room = append(g.room, int16(g.sumRoom(Mask(state))))
+	}
 	for i, p := range m.Profiles {
-		best := make([]int8, n)
+		best, count := make([]int8, n), make([]int8, n)
 		var room []Mask
 		for state := range n {
 			best[state] = g.bestStart(p, i, Mask(state))
+			count[state] = int8(p.most(Mask(state)))
 			if state != 0 && best[state] >= 0 {
 				room = append(room, Mask(state))
 			}
 		}
 		g.best = append(g.best, best)
+		g.count = append(g.count, count)
 		g.states = append(g.states, fullestFirst(room))
 	}
 	return g
@@ -90,10 +100,33 @@ func (g *Geometry) StatesFor(i int) []Mask { return g.states[i] }
 // Room counts the placements of plain profiles still possible in a state, each
 // weighted by its units. It is a measure to compare states with, nothing more.
 func (g *Geometry) Room(state Mask) int {
+	if !g.Model.HasMIG() {
+		return 0
+	}
+	return int(g.room[state])
+}
+
+func (g *Geometry) sumRoom(state Mask) int {
 	n := 0
 	for i, p := range g.Model.Profiles {
 		if p.Attr == "" {
 			n += p.Units * bits.OnesCount16(uint16(g.starts[i][state]))
+		}
+	}
+	return n
+}
+
+// Count is how many placements of profile i fit together in a state at most.
+func (g *Geometry) Count(i int, state Mask) int { return int(g.count[i][state]) }
+
+// most counts how many placements of the profile fit in a state, lowest first:
+// of intervals of one length that is the most.
+func (p Profile) most(state Mask) int {
+	n := 0
+	for _, s := range slices.Sorted(slices.Values(p.Starts)) {
+		if state&p.Mask(s) == 0 && n < p.Max {
+			state |= p.Mask(s)
+			n++
 		}
 	}
 	return n

@@ -148,4 +148,7 @@ type HostInfo struct {
 type GPUInfo struct {
 	ID    string `json:"id"` // UUID
 	Model string `json:"model"`
+	// NVLink names the NVLink domain of the GPU within its host; GPUs with the same
+	// name (or none) are joined. Empty = not known, taken to be joined.
+	NVLink string `json:"nvlink_domain,omitempty"`
 }

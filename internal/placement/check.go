@@ -24,6 +24,12 @@ func (c *Cluster) Check() error {
 			return fmt.Errorf("host %s: %w", h.Info.Name, err)
 		}
 	}
+	if err := c.checkRows(); err != nil {
+		return err
+	}
+	if err := c.checkStandings(); err != nil {
+		return err
+	}
 	return c.checkSums()
 }
 
@@ -109,7 +115,7 @@ func (c *Cluster) checkGPU(g *GPU) error {
 	return c.checkIndex(g)
 }
 
-// checkIndex verifies that a GPU stands in the bucket of its state and nowhere else.
+// checkIndex verifies that a GPU stands in the row of its state and nowhere else.
 func (c *Cluster) checkIndex(g *GPU) error {
 	h := c.Hosts[g.Host]
 	s := c.pools[h.Pool].shelves[g.model]
@@ -117,30 +123,165 @@ func (c *Cluster) checkIndex(g *GPU) error {
 	if free := h.bays[g.bay].free&(1<<g.slot) != 0; free != (use && g.Mode == gpu.ModeFree) {
 		return fmt.Errorf("free bit is %v", free)
 	}
-	for mask, b := range s.states { // order: only a yes or no comes out
-		if b.has(g.Number) != (use && g.Mode == gpu.ModeMIG && mask == g.Mask) {
-			return fmt.Errorf("bucket %b is wrong about it", mask)
+	for mask, r := range s.states {
+		if err := c.checkRow(r, g.Number, use && g.Mode == gpu.ModeMIG && gpu.Mask(mask) == g.Mask); err != nil {
+			return fmt.Errorf("state %b: %w", mask, err)
 		}
 	}
-	for tenant, b := range s.shared { // order: only a yes or no comes out
-		if b.has(g.Number) != (use && g.Mode == gpu.ModeShared && tenant == g.Tenant) {
-			return fmt.Errorf("shared bucket of %s is wrong about it", tenant)
+	for tenant, l := range s.shared { // order: only a yes or no comes out
+		for free, r := range l.rows { // order: only a yes or no comes out
+			want := use && g.Mode == gpu.ModeShared && tenant == g.Tenant && len(g.Held) < c.Sharers && s.sharable(g) == free
+			if err := c.checkRow(r, g.Number, want); err != nil {
+				return fmt.Errorf("shared by %s with %d left: %w", tenant, free, err)
+			}
 		}
 	}
 	return nil
 }
 
 func (c *Cluster) checkHostIndex(h *Host) error {
-	if bare := c.pools[h.Pool].bare.has(h.Number); bare != (h.Up && !h.Cordoned && len(h.GPUs) == 0) {
-		return fmt.Errorf("in the bucket of hosts without GPUs: %v", bare)
+	use := h.Up && !h.Cordoned
+	if h.level != cpuLevel(h.CPUMilli) {
+		return fmt.Errorf("at level %d with %d mCPU", h.level, h.CPUMilli)
 	}
-	for _, b := range h.bays {
-		s := c.pools[h.Pool].shelves[b.model]
-		for k := range s.hosts {
-			want := h.Up && !h.Cordoned && bits.OnesCount64(b.free) == k
-			if s.hosts[k].has(h.Number) != want {
-				return fmt.Errorf("bucket of %d free GPUs is wrong about it", k)
+	if err := c.checkRow(&c.pools[h.Pool].bare, h.Number, use && len(h.GPUs) == 0); err != nil {
+		return fmt.Errorf("hosts without GPUs: %w", err)
+	}
+	idle := int64(0)
+	for _, n := range h.GPUs {
+		if g := c.GPUs[n]; c.usable(g) {
+			idle += c.pools[h.Pool].shelves[g.model].idle(g)
+		}
+	}
+	if use && idle != h.idle {
+		return fmt.Errorf("%d thousandths idle, counted %d", idle, h.idle)
+	}
+	for i := range h.bays {
+		b := &h.bays[i]
+		for _, s := range b.in {
+			for free, rows := range s.rows {
+				for linked, r := range rows {
+					if err := c.checkRow(r, h.Number, use && b.count() == free && b.linked() == linked); err != nil {
+						return fmt.Errorf("row of %d free GPUs, %d linked: %w", free, linked, err)
+					}
+				}
 			}
+		}
+	}
+	return nil
+}
+
+// checkRow verifies that a host or GPU stands in a row or not, in the cell of its
+// host's CPU, and that the cell knows of what the host has left.
+func (c *Cluster) checkRow(r *row, n int, want bool) error {
+	if r == nil {
+		if want {
+			return fmt.Errorf("the row is missing")
+		}
+		return nil
+	}
+	h := n
+	if r.gpus {
+		h = c.GPUs[n].Host
+	}
+	level, found := c.Hosts[h].level, false
+	for used := r.used; used != 0; used &= used - 1 {
+		l := bits.TrailingZeros32(used)
+		s := r.cells[l]
+		if s == nil || !s.has(n) { // a wrong bit is told by checkRows
+			continue
+		}
+		if found = l == level; !found || !want {
+			return fmt.Errorf("%d stands in cell %d", n, l)
+		}
+		if !s.word[n>>6].covers(c.Hosts[h].left()) || !s.over[n>>12].covers(s.word[n>>6]) {
+			return fmt.Errorf("cell %d thinks that less is left of %d than is", l, n)
+		}
+	}
+	if want && !found {
+		return fmt.Errorf("%d is missing in cell %d", n, level)
+	}
+	return nil
+}
+
+// checkRows verifies what each row counts.
+func (c *Cluster) checkRows() error {
+	for _, p := range c.pools { // order: only a yes or no comes out
+		rows := []*row{&p.bare}
+		for _, s := range p.shelves {
+			if s == nil {
+				continue
+			}
+			rows = append(rows, s.states...)
+			for _, l := range s.shared { // order: only a yes or no comes out
+				for free, r := range l.rows { // order: only a yes or no comes out
+					rows = append(rows, r)
+					if l.have.has(free) != (r.n > 0) {
+						return fmt.Errorf("%d GPUs with %d to share, the level says %v", r.n, free, l.have.has(free))
+					}
+				}
+			}
+		}
+		for _, r := range rows {
+			if err := r.check(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *row) check() error {
+	if r == nil {
+		return nil
+	}
+	n := 0
+	for l, s := range r.cells {
+		if s == nil {
+			s = &cell{}
+		}
+		if n += s.len(); (s.len() > 0) != (r.used&(1<<l) != 0) {
+			return fmt.Errorf("cell %d has %d members, its bit says otherwise", l, s.len())
+		}
+	}
+	if n != r.n {
+		return fmt.Errorf("a row has %d members, counted %d", n, r.n)
+	}
+	return nil
+}
+
+// checkStandings verifies what standings and groups count.
+func (c *Cluster) checkStandings() error {
+	hosts, free := map[*standing]map[int]int{}, map[*standing]int{}
+	for _, h := range c.Hosts {
+		for i := range h.bays {
+			b := &h.bays[i]
+			for _, s := range b.in {
+				if hosts[s] == nil {
+					hosts[s] = map[int]int{}
+				}
+				if h.Up && !h.Cordoned {
+					hosts[s][b.count()]++
+					free[s] += b.count()
+				}
+			}
+		}
+	}
+	for s, counts := range hosts { // order: only a yes or no comes out
+		for _, rows := range s.rows {
+			for _, r := range rows {
+				if err := r.check(); err != nil {
+					return err
+				}
+			}
+		}
+		for n, have := range s.hosts {
+			if have != counts[n] {
+				return fmt.Errorf("%d hosts with %d free GPUs, counted %d", counts[n], n, have)
+			}
+		}
+		if g := s.group; g != nil && (g.free != free[s] || !g.order.have.has(g.free) || !g.order.groups[g.free].has(g.number)) {
+			return fmt.Errorf("a group has %d free GPUs, counted %d", free[s], g.free)
 		}
 	}
 	return nil

@@ -13,9 +13,10 @@ import (
 func inUse(t *testing.T) *Cluster {
 	t.Helper()
 	c := NewCluster(testModels)
+	c.Topology = []string{"rack"}
 	gpus := []gpu.GPUInfo{{ID: "0", Model: "H100-80GB"}, {ID: "1", Model: "H100-80GB"}, {ID: "2", Model: "H100-80GB"}}
 	for i, info := range []gpu.HostInfo{
-		{Name: "h0", CPUMilli: 8000, MemMiB: 1024, GPUs: gpus},
+		{Name: "h0", CPUMilli: 8000, MemMiB: 1024, GPUs: gpus, Labels: map[string]string{"rack": "r1"}},
 		{Name: "h1", CPUMilli: 8000, MemMiB: 1024, GPUs: []gpu.GPUInfo{{ID: "3", Model: "T4"}}},
 		{Name: "h2", CPUMilli: 8000, MemMiB: 1024},
 	} {
@@ -30,7 +31,7 @@ func inUse(t *testing.T) *Cluster {
 		if parts == nil {
 			t.Fatalf("%s found no place", r)
 		}
-		c.Take(work.Owner{Task: work.TaskID(i + 1), Epoch: 1}, "a", parts[0])
+		c.Take(Holder{Owner: work.Owner{Task: work.TaskID(i + 1), Epoch: 1}, Tenant: "a"}, parts[0])
 	}
 	if err := c.Check(); err != nil {
 		t.Fatal(err)
@@ -71,12 +72,23 @@ func TestCheckBites(t *testing.T) {
 		{"free bit", func(c *Cluster) { c.Hosts[0].bays[0].free = 0 }, "free bit is false"},
 		{"free bit of a taken GPU", func(c *Cluster) { c.Hosts[0].bays[0].free |= 1 }, "free bit is true"},
 		{"free bit of a broken GPU", func(c *Cluster) { c.GPUs[2].Health = gpu.HealthBroken }, "free bit is true"},
-		{"state bucket", func(c *Cluster) { shelf(c, "H100-80GB").states[c.GPUs[1].Mask].remove(1) }, "is wrong about it"},
-		{"shared bucket", func(c *Cluster) { shelf(c, "T4").shared["b"] = shelf(c, "T4").shared["a"] }, "shared bucket of b is wrong"},
-		{"host bucket", func(c *Cluster) { shelf(c, "H100-80GB").setFree(0, 1, 2) }, "free GPUs is wrong about it"},
-		{"bare bucket", func(c *Cluster) { c.pools["p"].bare.remove(2) }, "in the bucket of hosts without GPUs: false"},
+		{"state row", func(c *Cluster) {
+			h100 := shelf(c, "H100-80GB")
+			h100.states[c.GPUs[1].Mask].leave(c.Hosts[0].level, 1)
+		}, "1 is missing in cell"},
+		{"shared row", func(c *Cluster) { shelf(c, "T4").shared["b"] = shelf(c, "T4").shared["a"] }, "shared by b with 700 left"},
+		{"shared level", func(c *Cluster) { shelf(c, "T4").shared["a"].have.remove(700) }, "the level says false"},
+		{"host row", func(c *Cluster) { c.Hosts[0].bays[0].in[0].rows[1][1].leave(c.Hosts[0].level, 0) }, "row of 1 free GPUs, 1 linked"},
+		{"bare row", func(c *Cluster) { c.pools["p"].bare.leave(c.Hosts[2].level, 2) }, "hosts without GPUs: 2 is missing"},
+		{"cell of a row", func(c *Cluster) { c.Hosts[2].CPUMilli = 100 }, "at level"},
+		{"bit of a cell", func(c *Cluster) { c.pools["p"].bare.used |= 1 }, "its bit says otherwise"},
+		{"most of a word", func(c *Cluster) { c.pools["p"].bare.cells[c.Hosts[2].level].word[0].mem = 7 }, "thinks that less is left"},
+		{"most of words", func(c *Cluster) { c.pools["p"].bare.cells[c.Hosts[2].level].over[0].cpu = 7 }, "thinks that less is left"},
+		{"idle", func(c *Cluster) { c.Hosts[0].idle++ }, "thousandths idle, counted"},
+		{"hosts by free GPUs", func(c *Cluster) { c.Hosts[0].bays[0].in[0].hosts[1] = 0 }, "1 hosts with 1 free GPUs, counted 0"},
+		{"free GPUs of a rack", func(c *Cluster) { c.Hosts[0].bays[0].in[0].group.free = 2 }, "a group has 1 free GPUs, counted 2"},
 		{"CPU", func(c *Cluster) { c.Hosts[1].CPUMilli = -1 }, "has -1 mCPU"},
-		{"memory of a host", func(c *Cluster) { c.Hosts[1].MemMiB = 2000 }, "2000 MiB free"},
+		{"memory of a host", func(c *Cluster) { c.Hosts[2].MemMiB = 2000 }, "2000 MiB free"},
 		{"count of free GPUs", func(c *Cluster) { shelf(c, "H100-80GB").free++ }, "the index counts 2, 1 and 3"},
 		{"count of usable GPUs", func(c *Cluster) { shelf(c, "T4").usable-- }, "the index counts 0, 0 and 0"},
 		{"count of cut GPUs", func(c *Cluster) { shelf(c, "H100-80GB").part = 0 }, "the index counts 1, 0 and 3"},

@@ -1,14 +1,24 @@
 // Package placement answers where a request fits: it keeps what every GPU and
 // host holds, an index over them, and makes the choice.
 //
-// GPUs stand in buckets by pool, model and state, hosts by their number of free
-// GPUs, so a decision looks at buckets and not at GPUs. What still grows: a
-// bucket is walked past hosts that lack the CPU or memory asked for, and the
-// shared GPUs of one tenant are walked to find the fullest with room.
+// The choice (score.go) takes the place after which the most of what is expected
+// still fits; what is expected is learned from what was asked lately (demand.go).
+// docs/placement.md says the formula and what it is worth.
+//
+// GPUs stand in rows by pool, model and state, hosts by their number of free GPUs,
+// and each row in cells by the CPU that is left (row.go). A decision weighs each
+// state once and looks at two members of each cell, so its cost follows the number
+// of different states and not the number of GPUs. Inside a cell the next member
+// with enough CPU and memory is found by a bitmap whose words know the most that is
+// left under them (cell.go). What still grows: that bitmap has one word for 64
+// hosts and one for 4,096; and the search for who must yield (yield.go) looks at
+// every host of a pool if no task there may yield.
 package placement
 
 import (
+	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/gpupool/gpupool/internal/gpu"
@@ -18,9 +28,16 @@ import (
 // DefaultSharers is the number of tasks that share one GPU at most, unless set otherwise.
 const DefaultSharers = 4
 
-// Held is a slice and its owner.
+// Holder is who takes a part.
+type Holder struct {
+	work.Owner
+	Tenant   string
+	Priority work.Priority
+}
+
+// Held is a slice and who has it.
 type Held struct {
-	Owner work.Owner
+	Holder
 	Slice work.Slice
 }
 
@@ -37,13 +54,34 @@ type Host struct {
 	bays     []bay  // its GPUs by model
 	shape    *shape // with all its GPUs
 	sound    *shape // with those not broken; nil while it cannot be used
+	level    int    // its cells in the index
+	idle     int64  // thousandths of usable GPUs that are not taken
+	stamp    uint32 // changes with everything that its outlook depends on
+	outlook  outlook
 }
 
 // bay is the GPUs of one model in one host.
 type bay struct {
 	model int
 	gpus  []int
-	free  uint64 // bit i: gpus[i] is free and usable
+	free  uint64      // bit i: gpus[i] is free and usable
+	links []uint64    // the NVLink domains, as bits; nil when all are one
+	in    []*standing // where it is indexed: the pool's, and one for each topology group
+}
+
+// count is the number of free GPUs.
+func (b *bay) count() int { return bits.OnesCount64(b.free) }
+
+// linked is how many of the free GPUs are in one NVLink domain at most.
+func (b *bay) linked() int {
+	if b.links == nil {
+		return b.count()
+	}
+	n := 0
+	for _, l := range b.links {
+		n = max(n, bits.OnesCount64(b.free&l))
+	}
+	return n
 }
 
 // GPU is a device and what stands on it.
@@ -73,28 +111,38 @@ type Cluster struct {
 
 	// Sharers is the number of tasks that share one GPU at most.
 	Sharers int
+	// Topology is the host labels that name groups of hosts near each other, the
+	// widest first: gangs stay within one group where they can. Set before AddHost.
+	Topology []string
 
-	byName map[string]int
-	byID   map[string]int
-	pools  map[string]*poolIndex
+	byName  map[string]int
+	byID    map[string]int
+	pools   map[string]*poolIndex
+	scratch search
+
+	groupNames map[string]int
 }
 
 // poolIndex is the index of one pool.
 type poolIndex struct {
 	shelves []*shelf // by model number; nil where the pool has none
-	bare    set      // hosts without a GPU
+	bySize  []int    // models that it has, the smallest memory first
+	bare    row      // hosts without a GPU
 	shapes  []*shape
+	demand  demand
+	groups  []groups // by topology level
 }
 
 // shelf is the GPUs of one model in one pool.
 type shelf struct {
 	geo    *gpu.Geometry
-	free   int    // free usable GPUs
-	usable int    // usable GPUs, whatever stands on them
-	hosts  []*set // hosts by number of free GPUs of this model
+	free   int // free usable GPUs
+	usable int // usable GPUs, whatever stands on them
+	hosts  standing
 	part   int    // GPUs in states
-	states map[gpu.Mask]*set
-	shared map[string]*set // by tenant
+	states []*row // by mask; nil where none ever was
+	shared map[string]*levels
+	view   view
 }
 
 // shape is hosts that are alike, to say quickly what could fit if they were empty.
@@ -109,7 +157,7 @@ type shape struct {
 // NewCluster makes an empty cluster that knows the given models. Geometries never
 // change and may be used by several clusters.
 func NewCluster(models []*gpu.Geometry) *Cluster {
-	c := &Cluster{Sharers: DefaultSharers, byName: map[string]int{}, byID: map[string]int{}, pools: map[string]*poolIndex{}}
+	c := &Cluster{Sharers: DefaultSharers, byName: map[string]int{}, byID: map[string]int{}, pools: map[string]*poolIndex{}, groupNames: map[string]int{}}
 	c.models = slices.Clone(models)
 	return c
 }
@@ -124,7 +172,7 @@ func (c *Cluster) SetModel(m gpu.Model) {
 	c.models[i] = gpu.NewGeometry(m)
 	for _, p := range c.pools { // order: each shelf is set alone
 		if i < len(p.shelves) && p.shelves[i] != nil {
-			p.shelves[i].geo = c.models[i]
+			p.shelves[i].geo, p.demand.ready = c.models[i], false
 		}
 	}
 }
@@ -188,12 +236,14 @@ func (c *Cluster) AddHost(info gpu.HostInfo, pool string) *Host {
 	h := &Host{Number: len(c.Hosts), Info: info, Pool: pool, CPUMilli: info.CPUMilli, MemMiB: info.MemMiB}
 	c.Hosts = append(c.Hosts, h)
 	c.byName[info.Name] = h.Number
+	var domains [][]string // by bay
 	for _, gi := range info.GPUs {
 		m, _ := c.Model(gi.Model)
 		b := slices.IndexFunc(h.bays, func(b bay) bool { return b.model == m })
 		if b < 0 {
 			b = len(h.bays)
 			h.bays = append(h.bays, bay{model: m})
+			domains = append(domains, nil)
 		}
 		g := &GPU{Number: len(c.GPUs), ID: gi.ID, Model: gi.Model, Host: h.Number, Health: gpu.HealthOK, Mode: gpu.ModeFree,
 			model: m, bay: b, slot: len(h.bays[b].gpus)}
@@ -201,14 +251,45 @@ func (c *Cluster) AddHost(info gpu.HostInfo, pool string) *Host {
 		c.byID[gi.ID] = g.Number
 		h.GPUs = append(h.GPUs, g.Number)
 		h.bays[b].gpus = append(h.bays[b].gpus, g.Number)
+		domains[b] = append(domains[b], gi.NVLink)
 	}
-	p := c.pool(pool)
-	h.shape = p.shapeOf(c, h, true)
+	for i := range h.bays {
+		h.bays[i].links = links(domains[i])
+	}
+	h.level = cpuLevel(h.CPUMilli)
+	h.shape = c.pool(pool).shapeOf(c, h, true)
 	h.shape.all++
-	for _, b := range h.bays {
-		p.stock(b.model, c.models[b.model])
-	}
+	c.enroll(h)
 	return h
+}
+
+// links returns NVLink domains as bits of the GPUs whose domains are named, or nil
+// when all are one. GPUs of which no domain is told are taken to be joined.
+func links(domains []string) []uint64 {
+	var names []string
+	var out []uint64
+	for i, name := range domains {
+		k := slices.Index(names, name)
+		if k < 0 {
+			k = len(names)
+			names, out = append(names, name), append(out, 0)
+		}
+		out[k] |= 1 << i
+	}
+	if len(out) == 1 {
+		return nil
+	}
+	return out
+}
+
+// enroll gives the bays of a host their places in the index of its pool.
+func (c *Cluster) enroll(h *Host) {
+	p := c.pool(h.Pool)
+	for i := range h.bays {
+		b := &h.bays[i]
+		p.stock(b.model, c.models[b.model])
+		b.in = append(p.groupsOf(c, h, b.model), &p.shelves[b.model].hosts)
+	}
 }
 
 func (c *Cluster) pool(name string) *poolIndex {
@@ -226,7 +307,11 @@ func (p *poolIndex) stock(model int, geo *gpu.Geometry) {
 		p.shelves = append(p.shelves, nil)
 	}
 	if p.shelves[model] == nil {
-		p.shelves[model] = &shelf{geo: geo, states: map[gpu.Mask]*set{}, shared: map[string]*set{}}
+		p.shelves[model] = &shelf{geo: geo, shared: map[string]*levels{}}
+		p.bySize = append(p.bySize, model)
+		slices.SortFunc(p.bySize, func(a, b int) int {
+			return cmp.Or(cmp.Compare(p.shelves[a].geo.Model.MemoryMiB, p.shelves[b].geo.Model.MemoryMiB), a-b)
+		})
 	}
 }
 
@@ -268,67 +353,10 @@ func (c *Cluster) SetHealth(n int, health gpu.Health, until work.Time, why strin
 func (c *Cluster) SetPool(n int, pool string) {
 	h := c.Hosts[n]
 	h.shape.all--
-	p := c.pool(pool)
 	c.changeHost(h, func() {
 		h.Pool = pool
-		for _, b := range h.bays {
-			p.stock(b.model, c.models[b.model])
-		}
+		c.enroll(h)
 	})
-	h.shape = p.shapeOf(c, h, true)
+	h.shape = c.pool(pool).shapeOf(c, h, true)
 	h.shape.all++
-}
-
-// Take gives a part to an owner. The part must come from Find on this state, or
-// from a fact that once did.
-func (c *Cluster) Take(o work.Owner, tenant string, p work.Part) {
-	h := c.Hosts[p.Host]
-	h.CPUMilli -= p.CPUMilli
-	h.MemMiB -= p.MemMiB
-	for _, s := range p.Slices {
-		g := c.GPUs[s.GPU]
-		c.unindex(g)
-		g.Mode = s.Mode
-		g.Milli += s.Milli
-		switch s.Mode {
-		case gpu.ModeMIG:
-			g.Mask |= c.sliceMask(s)
-		case gpu.ModeShared:
-			g.Tenant = tenant
-			g.MemMiB += s.Share.MemMiB
-		}
-		g.Held = append(g.Held, Held{o, s})
-		c.index(g)
-	}
-}
-
-// Free takes a part back from its owner.
-func (c *Cluster) Free(o work.Owner, p work.Part) {
-	h := c.Hosts[p.Host]
-	h.CPUMilli += p.CPUMilli
-	h.MemMiB += p.MemMiB
-	for _, s := range p.Slices {
-		g := c.GPUs[s.GPU]
-		c.unindex(g)
-		g.Held = slices.DeleteFunc(g.Held, func(x Held) bool { return x.Owner == o && x.Slice.Start == s.Start })
-		g.Milli -= s.Milli
-		switch s.Mode {
-		case gpu.ModeMIG:
-			g.Mask &^= c.sliceMask(s)
-		case gpu.ModeShared:
-			g.MemMiB -= s.Share.MemMiB
-		}
-		if len(g.Held) == 0 {
-			g.Mode, g.Tenant = gpu.ModeFree, ""
-		}
-		c.index(g)
-	}
-}
-
-func (c *Cluster) sliceMask(s work.Slice) gpu.Mask {
-	geo := c.Geometry(s.GPU)
-	if i := geo.Index(s.Profile); i >= 0 {
-		return geo.Model.Profiles[i].Mask(s.Start)
-	}
-	return 0
 }

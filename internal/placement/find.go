@@ -20,240 +20,309 @@ type Query struct {
 }
 
 // Candidates returns the models of the pool that can serve a request, the
-// smallest first so that large boards stay free for those that need them. A
-// request for a host only has none.
+// smallest first. A request for a host only has none.
 func (c *Cluster) Candidates(pool string, r work.Request) []int {
 	p := c.pools[pool]
 	if p == nil || r.HostOnly() {
 		return nil
 	}
 	var out []int
-	for m, s := range p.shelves {
-		if s == nil || len(r.Models) > 0 && !slices.Contains(r.Models, s.geo.Model.Key) {
-			continue
+	for _, m := range p.bySize {
+		if serves(p.shelves[m].geo.Model, r) {
+			out = append(out, m)
 		}
-		if r.IsPart() && len(r.FitPart(s.geo.Model)) == 0 || r.GPUs > 0 && r.GPUMemMiB > s.geo.Model.MemoryMiB {
-			continue
-		}
-		out = append(out, m)
 	}
-	slices.SortStableFunc(out, func(a, b int) int {
-		return int(c.models[a].Model.MemoryMiB - c.models[b].Model.MemoryMiB)
-	})
 	return out
 }
 
+// serves reports whether GPUs of a model can serve a request at all.
+func serves(m gpu.Model, r work.Request) bool {
+	if len(r.Models) > 0 && !slices.Contains(r.Models, m.Key) {
+		return false
+	}
+	return !r.IsPart() && r.GPUMemMiB <= m.MemoryMiB || r.IsPart() && len(r.FitPart(m)) > 0
+}
+
 // Find proposes a part for each member of the request, or nil when they do not
-// all fit now. The cluster is unchanged afterwards: members are taken one after
-// another and given back (a what-if that undoes itself).
+// all fit now. The cluster is unchanged afterwards.
 func (c *Cluster) Find(q Query) []work.Part {
 	p := c.pools[q.Pool]
 	if p == nil {
 		return nil
 	}
-	if q.Request.HostOnly() {
-		return c.gang(q, func() (work.Part, bool) { return c.findBare(p, q.Request) })
+	c.prepare(p)
+	if q.Request.Count() > 1 {
+		return c.findGang(p, q)
 	}
-	var open []int
-	for _, m := range c.Candidates(q.Pool, q.Request) {
-		if !q.Blocked[m] {
-			open = append(open, m)
-		}
-	}
-	if q.Request.IsPart() {
-		return c.gang(q, func() (work.Part, bool) { return c.findPart(p, open, q) })
-	}
-	for _, m := range open { // members of one gang get one model
-		if p.shelves[m].room(q.Request.GPUs) < q.Request.Count() {
-			continue
-		}
-		if parts := c.gang(q, func() (work.Part, bool) { return c.findWhole(p.shelves[m], m, q.Request) }); parts != nil {
-			return parts
-		}
-	}
-	return nil
-}
-
-// gang finds a place for each member, all or nothing.
-func (c *Cluster) gang(q Query, one func() (work.Part, bool)) []work.Part {
-	n := q.Request.Count()
-	if n == 1 {
-		part, ok := one()
-		if !ok {
-			return nil
-		}
-		return []work.Part{part}
-	}
-	parts := make([]work.Part, 0, n)
-	for i := range n {
-		part, ok := one()
-		if !ok {
-			break
-		}
-		c.Take(work.Owner{Member: i}, q.Tenant, part)
-		parts = append(parts, part)
-	}
-	for i, part := range slices.Backward(parts) {
-		c.Free(work.Owner{Member: i}, part)
-	}
-	if len(parts) < n {
+	part, ok := c.findOne(p, q)
+	if !ok {
 		return nil
 	}
-	return parts
+	return []work.Part{part}
 }
 
-// room is how many members of n whole GPUs fit at most, by GPUs alone.
-func (s *shelf) room(n int) int {
-	sum := 0
-	for k := n; k < len(s.hosts); k++ {
-		sum += k / n * s.hosts[k].len()
+// findOne finds a place for one member.
+func (c *Cluster) findOne(p *poolIndex, q Query) (work.Part, bool) {
+	s := c.searching(p, q)
+	switch {
+	case q.Request.HostOnly():
+		s.hosts()
+	case q.Request.IsPart():
+		s.parts()
+	default:
+		if s.wholes(true); !s.ok {
+			s.wholes(false)
+		}
 	}
-	return sum
+	return s.part()
 }
 
-func (h *Host) part(r work.Request) work.Part {
-	return work.Part{Host: h.Number, CPUMilli: r.CPUMilli, MemMiB: r.MemMiB}
+// search is the search for the best place of one member.
+type search struct {
+	c    *Cluster
+	p    *poolIndex
+	q    Query
+	need amount
+	fed  bool // CPU and memory do not matter to the score
+	ok   bool
+	best choice
+	drop []int64 // scratch
 }
 
-// findWhole takes the host with the fewest free GPUs that has enough of them.
-func (c *Cluster) findWhole(s *shelf, model int, r work.Request) (work.Part, bool) {
-	for k := r.GPUs; k < len(s.hosts); k++ {
-		for n := s.hosts[k].next(0); n >= 0; n = s.hosts[k].next(n + 1) {
-			h := c.Hosts[n]
-			if h.CPUMilli < r.CPUMilli || h.MemMiB < r.MemMiB {
-				continue
+// option is a way to place a member that many places share.
+type option struct {
+	shelf *shelf
+	loss  int64    // what the loss of the GPUs grows by
+	takes int64    // thousandths
+	spare int64    // what stays idle of the GPU, or of the host's free GPUs: of equal options the tightest
+	gpus  int      // whole ones; 0 = a part
+	fit   work.Fit // of a part
+	start int      // of a MIG placement
+	drop  []int64  // what the classes' room shrinks by; nil when CPU and memory do not matter
+}
+
+// choice is an option at a place.
+type choice struct {
+	option
+	loss int64
+	idle int64 // of the host
+	host int
+	gpu  int // -1 = any free one
+}
+
+func (c *Cluster) searching(p *poolIndex, q Query) *search {
+	s := &c.scratch
+	*s = search{c: c, p: p, q: q, need: amount{q.Request.CPUMilli, q.Request.MemMiB}, fed: !p.demand.hungry, drop: s.drop[:0]}
+	return s
+}
+
+// open reports whether a model may serve the request.
+func (s *search) open(model int) bool {
+	return !s.q.Blocked[model] && serves(s.p.shelves[model].geo.Model, s.q.Request)
+}
+
+// looks is the number of members of a cell that are weighed: on openb two are
+// nearly as good as all.
+const looks = 2
+
+// weigh looks for a better place among the members of a row.
+func (s *search) weigh(r *row, o *option, fits func(n int) bool) {
+	if r == nil || r.n == 0 {
+		return
+	}
+	if s.fed && s.ok && (o.loss > s.best.loss || o.loss == s.best.loss && o.spare > s.best.spare) {
+		return // no member of the row can be better
+	}
+	low := cpuLevel(s.need.cpu)
+	for used := r.used >> low << low; used != 0; used &= used - 1 {
+		cell := r.cells[bits.TrailingZeros32(used)]
+		left := looks
+		for n := s.c.nextFit(cell, 0, s.need); n >= 0 && left > 0; n = s.c.nextFit(cell, n+1, s.need) {
+			if fits == nil || fits(n) {
+				s.consider(r, o, n)
+				left--
 			}
-			part := h.part(r)
-			b := h.bay(model)
-			for free := b.free; len(part.Slices) < r.GPUs; free &= free - 1 {
-				part.Slices = append(part.Slices, work.Slice{GPU: b.gpus[bits.TrailingZeros64(free)], Mode: gpu.ModeWhole, Milli: 1000})
-			}
-			return part, true
 		}
 	}
-	return work.Part{}, false
 }
 
-func (h *Host) bay(model int) bay {
-	for _, b := range h.bays {
-		if b.model == model {
-			return b
-		}
+// consider compares the option at one place with the best so far.
+func (s *search) consider(r *row, o *option, n int) {
+	x := choice{option: *o, loss: o.loss, host: n, gpu: -1}
+	if r.gpus {
+		x.host, x.gpu = s.c.GPUs[n].Host, n
 	}
-	return bay{}
+	h := s.c.Hosts[x.host]
+	x.idle = h.idle
+	if !s.fed {
+		look := s.c.outlookOf(s.p, h)
+		after := amount{h.CPUMilli - s.need.cpu, h.MemMiB - s.need.mem}
+		x.loss += s.p.demand.unfed(after, h.idle-o.takes, look.room, o.drop) - look.unfed
+	}
+	if !s.ok || x.better(&s.best) {
+		s.best, s.ok = x, true
+	}
 }
 
-// findPart looks first at GPUs that are in use already, on any acceptable
-// model, and opens a free GPU only when none of them has room.
-func (c *Cluster) findPart(p *poolIndex, models []int, q Query) (work.Part, bool) {
-	for _, m := range models {
-		for _, fit := range q.Request.FitPart(p.shelves[m].geo.Model) {
-			if g, slice, ok := c.findInUse(p.shelves[m], fit, q); ok {
-				part := c.Hosts[g.Host].part(q.Request)
-				part.Slices = []work.Slice{slice}
-				return part, true
-			}
-		}
+// better compares two choices: least loss, then the fuller GPU, then the fuller host.
+func (x *choice) better(y *choice) bool {
+	switch {
+	case x.loss != y.loss:
+		return x.loss < y.loss
+	case x.spare != y.spare:
+		return x.spare < y.spare
 	}
-	for _, m := range models {
-		s := p.shelves[m]
-		fit := q.Request.FitPart(s.geo.Model)[0]
-		part, ok := c.findWhole(s, m, work.Request{GPUs: 1, CPUMilli: q.Request.CPUMilli, MemMiB: q.Request.MemMiB})
-		if ok {
-			part.Slices[0] = s.slice(part.Slices[0].GPU, fit, 0)
-			return part, true
-		}
-	}
-	return work.Part{}, false
+	return x.idle < y.idle
 }
 
-func (s *shelf) slice(n int, fit work.Fit, state gpu.Mask) work.Slice {
+// part turns the best choice into a part.
+func (s *search) part() (work.Part, bool) {
+	if !s.ok {
+		return work.Part{}, false
+	}
+	x := &s.best
+	h := s.c.Hosts[x.host]
+	out := work.Part{Host: h.Number, CPUMilli: s.need.cpu, MemMiB: s.need.mem}
+	switch {
+	case x.shelf == nil:
+	case x.gpus > 0:
+		out.Slices = h.bayOf(s.c, x.shelf).pick(x.gpus)
+	default:
+		n := x.gpu
+		if n < 0 {
+			n = h.bayOf(s.c, x.shelf).pick(1)[0].GPU
+		}
+		out.Slices = []work.Slice{x.shelf.slice(n, x.fit, x.start)}
+	}
+	return out, true
+}
+
+// bayOf is the bay of a host that stands on a shelf.
+func (h *Host) bayOf(c *Cluster, s *shelf) *bay {
+	for i := range h.bays {
+		if c.pools[h.Pool].shelves[h.bays[i].model] == s {
+			return &h.bays[i]
+		}
+	}
+	return &bay{}
+}
+
+// pick chooses n free GPUs: of the NVLink domain with the fewest that are enough,
+// else of the domains with the most.
+func (b *bay) pick(n int) []work.Slice {
+	free := b.free
+	for _, l := range b.links {
+		k, best := bits.OnesCount64(b.free&l), bits.OnesCount64(free)
+		if k >= n && (k < best || free == b.free) {
+			free = b.free & l
+		}
+	}
+	out := make([]work.Slice, 0, n)
+	take := func(free uint64) {
+		for ; free != 0 && len(out) < n; free &= free - 1 {
+			out = append(out, work.Slice{GPU: b.gpus[bits.TrailingZeros64(free)], Mode: gpu.ModeWhole, Milli: 1000})
+		}
+	}
+	if b.links != nil && free == b.free { // no domain has enough
+		links := slices.Clone(b.links)
+		slices.SortStableFunc(links, func(x, y uint64) int { return bits.OnesCount64(b.free&y) - bits.OnesCount64(b.free&x) })
+		for _, l := range links {
+			take(b.free & l)
+		}
+		return out
+	}
+	take(free)
+	return out
+}
+
+func (s *shelf) slice(n int, fit work.Fit, start int) work.Slice {
 	if fit.Profile < 0 {
-		return work.Slice{GPU: n, Mode: gpu.ModeShared, Share: fit.Share, Milli: fit.Milli}
+		share := fit.Share
+		return work.Slice{GPU: n, Mode: gpu.ModeShared, Share: &share, Milli: fit.Milli}
 	}
-	return work.Slice{GPU: n, Mode: gpu.ModeMIG, Profile: s.geo.Model.Profiles[fit.Profile].Name,
-		Start: s.geo.Best(fit.Profile, state), Milli: fit.Milli}
+	return work.Slice{GPU: n, Mode: gpu.ModeMIG, Profile: s.geo.Model.Profiles[fit.Profile].Name, Start: start, Milli: fit.Milli}
 }
 
-func (c *Cluster) findInUse(s *shelf, fit work.Fit, q Query) (*GPU, work.Slice, bool) {
-	if fit.Profile < 0 {
-		return c.findShared(s, fit, q)
+// hosts looks for a host for a member that needs no GPU: one without GPUs, else
+// where its CPU and memory are missed least.
+func (s *search) hosts() {
+	s.weigh(&s.p.bare, &option{}, nil)
+	if s.ok {
+		return
 	}
-	if s.part == 0 {
-		return nil, work.Slice{}, false
+	for _, m := range s.p.bySize {
+		for free, rows := range s.p.shelves[m].hosts.rows {
+			for _, r := range rows {
+				s.weigh(r, &option{spare: int64(free)}, nil)
+			}
+		}
 	}
-	for _, state := range s.geo.StatesFor(fit.Profile) {
-		b := s.states[state]
-		if b == nil {
+}
+
+// wholes looks for free GPUs of every model.
+func (s *search) wholes(linked bool) {
+	for _, m := range s.p.bySize {
+		if s.open(m) {
+			s.whole(s.p.shelves[m], &s.p.shelves[m].hosts, s.q.Request.GPUs, linked)
+		}
+	}
+}
+
+// whole looks for n free GPUs in one host: within one NVLink domain, or across.
+func (s *search) whole(sh *shelf, in *standing, n int, linked bool) {
+	o := option{shelf: sh, gpus: n, takes: int64(n) * 1000}
+	for free := n; free < len(in.rows); free++ {
+		if in.hosts[free] == 0 {
 			continue
 		}
-		for n := b.next(0); n >= 0; n = b.next(n + 1) {
-			g := c.GPUs[n]
-			if c.hostHas(g.Host, q.Request) && s.belowMax(g, fit.Profile) {
-				return g, s.slice(n, fit, state), true
+		for domain, r := range in.rows[free] {
+			if r == nil || r.n == 0 || domain >= n != linked {
+				continue
 			}
+			o.loss = sh.view.whole[free-n] - sh.view.whole[free] + sh.scarce(o.takes)
+			o.spare = int64(free - n)
+			o.drop = s.dropWhole(sh, free, n)
+			s.weigh(r, &o, nil)
 		}
 	}
-	return nil, work.Slice{}, false
 }
 
-func (c *Cluster) hostHas(host int, r work.Request) bool {
-	return c.Hosts[host].CPUMilli >= r.CPUMilli && c.Hosts[host].MemMiB >= r.MemMiB
+func (s *shelf) scarce(takes int64) int64 { return int64(float64(takes) * s.view.scarce) }
+
+// dropWhole is what the room of each class shrinks by when n of so many free GPUs
+// of a host are taken.
+func (s *search) dropWhole(sh *shelf, free, n int) []int64 {
+	if s.fed {
+		return nil
+	}
+	s.drop = s.drop[:0]
+	for k := range s.p.demand.class {
+		d := int64(n * sh.view.forms[k].free)
+		if g := s.p.demand.class[k].gpus; g > 0 && sh.view.forms[k].can {
+			d = int64((free/g*g - (free-n)/g*g) * 1000)
+		}
+		s.drop = append(s.drop, d)
+	}
+	return s.drop
 }
 
-// belowMax checks the limit on instances that geometry does not imply: one
-// media-extension slice a GPU, for example.
-func (s *shelf) belowMax(g *GPU, profile int) bool {
-	p := s.geo.Model.Profiles[profile]
-	if p.Attr == "" {
-		return true
+// dropPart is the same when one GPU goes from one state to another.
+func (s *search) dropPart(sh *shelf, free int, from, to state) []int64 {
+	if s.fed {
+		return nil
 	}
-	n := 0
-	for _, h := range g.Held {
-		if h.Slice.Profile == p.Name {
-			n++
+	s.drop = s.drop[:0]
+	for k := range s.p.demand.class {
+		d := -sh.room(k, to)
+		switch g := s.p.demand.class[k].gpus; {
+		case from.mode != gpu.ModeFree:
+			d += sh.room(k, from)
+		case g > 0 && sh.view.forms[k].can:
+			d += int64((free/g*g - (free-1)/g*g) * 1000)
+		default:
+			d += sh.room(k, from)
 		}
+		s.drop = append(s.drop, d)
 	}
-	return n < p.Max
-}
-
-// findShared picks the fullest of the tenant's shared GPUs that has room.
-func (c *Cluster) findShared(s *shelf, fit work.Fit, q Query) (*GPU, work.Slice, bool) {
-	b := s.shared[q.Tenant]
-	if b == nil {
-		return nil, work.Slice{}, false
-	}
-	var best *GPU
-	for n := b.next(0); n >= 0; n = b.next(n + 1) {
-		g := c.GPUs[n]
-		if g.Milli+fit.Milli <= 1000 && g.MemMiB+fit.Share.MemMiB <= s.geo.Model.MemoryMiB && len(g.Held) < c.Sharers &&
-			c.hostHas(g.Host, q.Request) && (best == nil || g.Milli > best.Milli) {
-			best = g
-		}
-	}
-	if best == nil {
-		return nil, work.Slice{}, false
-	}
-	return best, s.slice(best.Number, fit, 0), true
-}
-
-// findBare finds a host for a member that needs no GPU: hosts without GPUs
-// first, then those with the fewest free ones.
-func (c *Cluster) findBare(p *poolIndex, r work.Request) (work.Part, bool) {
-	buckets := []*set{&p.bare}
-	for k := 0; k <= work.MaxGPUsPerMember; k++ {
-		for _, s := range p.shelves {
-			if s != nil && k < len(s.hosts) {
-				buckets = append(buckets, s.hosts[k])
-			}
-		}
-	}
-	for _, b := range buckets {
-		for n := b.next(0); n >= 0; n = b.next(n + 1) {
-			if c.hostHas(n, r) {
-				return c.Hosts[n].part(r), true
-			}
-		}
-	}
-	return work.Part{}, false
+	return s.drop
 }

@@ -11,13 +11,12 @@ func (c *Cluster) changeHost(h *Host, change func()) {
 	for _, n := range h.GPUs {
 		c.unindex(c.GPUs[n])
 	}
-	if len(h.GPUs) == 0 {
-		c.pools[h.Pool].bare.remove(h.Number)
+	if h.Up && !h.Cordoned {
+		c.withdraw(h)
 	}
-	for _, b := range h.bays {
-		c.pools[h.Pool].shelves[b.model].setFree(h.Number, 0, -1)
-	}
+	c.pools[h.Pool].demand.ready = false
 	change()
+	c.pools[h.Pool].demand.ready = false // what is scarce depends on what there is
 	if h.sound != nil {
 		h.sound.up--
 		h.sound = nil
@@ -25,30 +24,54 @@ func (c *Cluster) changeHost(h *Host, change func()) {
 	if h.Up && !h.Cordoned {
 		h.sound = c.pool(h.Pool).shapeOf(c, h, false)
 		h.sound.up++
-	}
-	if h.Up && !h.Cordoned {
-		if len(h.GPUs) == 0 {
-			c.pools[h.Pool].bare.add(h.Number)
-		}
-		for _, b := range h.bays { // in a bucket even when none of its GPUs is free
-			c.pools[h.Pool].shelves[b.model].setFree(h.Number, -1, 0)
-		}
+		c.present(h)
 	}
 	for _, n := range h.GPUs {
 		c.index(c.GPUs[n])
 	}
 }
 
-// setFree moves a host from one bucket of free GPUs to another; -1 is none.
-func (s *shelf) setFree(host, from, to int) {
-	for len(s.hosts) <= max(from, to) {
-		s.hosts = append(s.hosts, &set{})
+// present makes a host known to the index, as one without free GPUs yet.
+func (c *Cluster) present(h *Host) {
+	if len(h.GPUs) == 0 {
+		c.pools[h.Pool].bare.enter(h.level, h.Number, h.left())
 	}
-	if from >= 0 {
-		s.hosts[from].remove(host)
+	for i := range h.bays {
+		b := &h.bays[i]
+		b.free = 0
+		b.enter(h)
 	}
-	if to >= 0 {
-		s.hosts[to].add(host)
+}
+
+// withdraw undoes present, when none of the host's GPUs is indexed.
+func (c *Cluster) withdraw(h *Host) {
+	if len(h.GPUs) == 0 {
+		c.pools[h.Pool].bare.leave(h.level, h.Number)
+	}
+	for i := range h.bays {
+		h.bays[i].leave(h)
+	}
+}
+
+func (h *Host) left() amount { return amount{h.CPUMilli, h.MemMiB} }
+
+// enter puts a host into the rows of the number of free GPUs that the bay has.
+func (b *bay) enter(h *Host) {
+	free, linked := b.count(), b.linked()
+	for _, s := range b.in {
+		s.row(free, linked).enter(h.level, h.Number, h.left())
+		s.hosts[free]++
+		s.changed(free)
+	}
+}
+
+// leave undoes enter, before the bay changes.
+func (b *bay) leave(h *Host) {
+	free, linked := b.count(), b.linked()
+	for _, s := range b.in {
+		s.rows[free][linked].leave(h.level, h.Number)
+		s.hosts[free]--
+		s.changed(-free)
 	}
 }
 
@@ -57,59 +80,164 @@ func (c *Cluster) usable(g *GPU) bool {
 	return g.Health == gpu.HealthOK && h.Up && !h.Cordoned
 }
 
-// index puts a GPU into the bucket of its state, if it may be given out.
+// index puts a GPU into the row of its state, if it may be given out.
 func (c *Cluster) index(g *GPU) {
+	h := c.Hosts[g.Host]
+	h.stamp++
 	if !c.usable(g) {
 		return
 	}
-	h := c.Hosts[g.Host]
 	s := c.pools[h.Pool].shelves[g.model]
 	s.usable++
+	h.idle += s.idle(g)
 	switch g.Mode {
 	case gpu.ModeFree:
 		b := &h.bays[g.bay]
-		n := bits.OnesCount64(b.free)
+		b.leave(h)
 		b.free |= 1 << g.slot
+		b.enter(h)
 		s.free++
-		s.setFree(h.Number, n, n+1)
 	case gpu.ModeMIG:
 		s.part++
-		bucket(s.states, g.Mask).add(g.Number)
+		s.state(g.Mask).enter(h.level, g.Number, h.left())
 	case gpu.ModeShared:
-		bucket(s.shared, g.Tenant).add(g.Number)
+		if len(g.Held) < c.Sharers {
+			free := s.sharable(g)
+			l := s.sharedBy(g.Tenant)
+			l.row(free).enter(h.level, g.Number, h.left())
+			l.have.add(free)
+		}
 	case gpu.ModeWhole:
 	}
 }
 
 // unindex undoes index; it must be called before the GPU changes.
 func (c *Cluster) unindex(g *GPU) {
+	h := c.Hosts[g.Host]
+	h.stamp++
 	if !c.usable(g) {
 		return
 	}
-	h := c.Hosts[g.Host]
 	s := c.pools[h.Pool].shelves[g.model]
 	s.usable--
+	h.idle -= s.idle(g)
 	switch g.Mode {
 	case gpu.ModeFree:
 		b := &h.bays[g.bay]
-		n := bits.OnesCount64(b.free)
+		b.leave(h)
 		b.free &^= 1 << g.slot
+		b.enter(h)
 		s.free--
-		s.setFree(h.Number, n, n-1)
 	case gpu.ModeMIG:
 		s.part--
-		s.states[g.Mask].remove(g.Number)
+		s.states[g.Mask].leave(h.level, g.Number)
 	case gpu.ModeShared:
-		s.shared[g.Tenant].remove(g.Number)
+		if len(g.Held) < c.Sharers {
+			free := s.sharable(g)
+			l := s.shared[g.Tenant]
+			l.rows[free].leave(h.level, g.Number)
+			if l.rows[free].n == 0 {
+				l.have.remove(free)
+			}
+		}
 	case gpu.ModeWhole:
 	}
 }
 
-func bucket[K comparable](m map[K]*set, k K) *set {
-	s := m[k]
-	if s == nil {
-		s = &set{}
-		m[k] = s
+// sharable is how much of a shared GPU a further share may take at most, in
+// thousandths: of what is left of its compute and of its memory, the lesser.
+func (s *shelf) sharable(g *GPU) int {
+	free := 1000 - g.Milli
+	if m := s.geo.Model.MemoryMiB; m > 0 {
+		free = min(free, int((m-g.MemMiB)*1000/m))
 	}
-	return s
+	return free
+}
+
+// idle is how much of a GPU is not taken, in thousandths.
+func (s *shelf) idle(g *GPU) int64 {
+	switch g.Mode {
+	case gpu.ModeFree:
+		return 1000
+	case gpu.ModeMIG:
+		return s.idleMIG(g.Mask)
+	case gpu.ModeShared:
+		return int64(1000 - g.Milli)
+	case gpu.ModeWhole:
+	}
+	return 0
+}
+
+// idleMIG is the share of the memory units of a board that are not taken.
+func (s *shelf) idleMIG(state gpu.Mask) int64 {
+	units := s.geo.Model.Units
+	return int64((units - bits.OnesCount16(uint16(state))) * 1000 / units)
+}
+
+func (s *shelf) state(m gpu.Mask) *row {
+	if s.states == nil {
+		s.states = make([]*row, 1<<s.geo.Model.Units)
+	}
+	if s.states[m] == nil {
+		s.states[m] = &row{gpus: true}
+	}
+	return s.states[m]
+}
+
+func (s *shelf) sharedBy(tenant string) *levels {
+	if s.shared[tenant] == nil {
+		s.shared[tenant] = &levels{rows: map[int]*row{}}
+	}
+	return s.shared[tenant]
+}
+
+// spend takes CPU and memory from a host, or gives them back when negative.
+func (c *Cluster) spend(h *Host, cpu, mem int64) {
+	if cpu == 0 && mem == 0 {
+		return
+	}
+	h.stamp++
+	was := h.level
+	h.CPUMilli -= cpu
+	h.MemMiB -= mem
+	h.level = cpuLevel(h.CPUMilli)
+	if !h.Up || h.Cordoned || h.level == was && cpu >= 0 && mem >= 0 {
+		return
+	}
+	c.eachRow(h, func(r *row, i int) {
+		if h.level == was {
+			r.cells[was].raise(i, h.left())
+			return
+		}
+		r.leave(was, i)
+		r.enter(h.level, i, h.left())
+	})
+}
+
+// eachRow tells the rows in which a usable host and its GPUs stand.
+func (c *Cluster) eachRow(h *Host, do func(r *row, i int)) {
+	p := c.pools[h.Pool]
+	if len(h.GPUs) == 0 {
+		do(&p.bare, h.Number)
+	}
+	for i := range h.bays {
+		b := &h.bays[i]
+		free, linked := b.count(), b.linked()
+		for _, s := range b.in {
+			do(s.rows[free][linked], h.Number)
+		}
+	}
+	for _, n := range h.GPUs {
+		g := c.GPUs[n]
+		if g.Health != gpu.HealthOK {
+			continue
+		}
+		s := p.shelves[g.model]
+		switch {
+		case g.Mode == gpu.ModeMIG:
+			do(s.states[g.Mask], n)
+		case g.Mode == gpu.ModeShared && len(g.Held) < c.Sharers:
+			do(s.shared[g.Tenant].rows[s.sharable(g)], n)
+		}
+	}
 }

@@ -24,12 +24,15 @@ var testModels = func() (out []*gpu.Geometry) {
 
 func drawCluster(t *rapid.T) *Cluster {
 	c := NewCluster(testModels)
+	c.Topology = []string{"zone", "rack"}
 	for h := range rapid.IntRange(1, 4).Draw(t, "hosts") {
-		info := gpu.HostInfo{Name: fmt.Sprint("h", h), CPUMilli: 1000 * rapid.Int64Range(0, 16).Draw(t, "cpus"), MemMiB: 1 << rapid.IntRange(10, 16).Draw(t, "mem")}
+		info := gpu.HostInfo{Name: fmt.Sprint("h", h), CPUMilli: 1000 * rapid.Int64Range(0, 16).Draw(t, "cpus"), MemMiB: 1 << rapid.IntRange(10, 16).Draw(t, "mem"),
+			Labels: map[string]string{"rack": rapid.SampledFrom([]string{"", "r1", "r2"}).Draw(t, "rack"), "zone": rapid.SampledFrom([]string{"", "z"}).Draw(t, "zone")}}
 		for range rapid.IntRange(0, 2).Draw(t, "bays") {
 			model := testModels[rapid.IntRange(0, len(testModels)-1).Draw(t, "model")].Model.Key
 			for range rapid.IntRange(1, 3).Draw(t, "gpus") {
-				info.GPUs = append(info.GPUs, gpu.GPUInfo{ID: fmt.Sprintf("h%d.%d", h, len(info.GPUs)), Model: model})
+				info.GPUs = append(info.GPUs, gpu.GPUInfo{ID: fmt.Sprintf("h%d.%d", h, len(info.GPUs)), Model: model,
+					NVLink: rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(t, "nvlink")})
 			}
 		}
 		if err := c.CheckHost(info); err != nil {
@@ -167,11 +170,11 @@ func (c *Cluster) capacityOf(n int, tenant string, fits []work.Fit) int {
 	var given []work.Slice
 	for _, f := range fits {
 		for starts, ok := c.fits(n, tenant, f); ok; starts, ok = c.fits(n, tenant, f) {
-			s := work.Slice{GPU: n, Mode: gpu.ModeShared, Share: f.Share, Milli: f.Milli}
+			s := work.Slice{GPU: n, Mode: gpu.ModeShared, Share: &f.Share, Milli: f.Milli}
 			if f.Profile >= 0 {
 				s = work.Slice{GPU: n, Mode: gpu.ModeMIG, Profile: c.Geometry(n).Model.Profiles[f.Profile].Name, Start: starts[0], Milli: f.Milli}
 			}
-			c.Take(work.Owner{Task: 9999, Member: len(given)}, tenant, work.Part{Host: g.Host, Slices: []work.Slice{s}})
+			c.Take(Holder{Owner: work.Owner{Task: 9999, Member: len(given)}, Tenant: tenant}, work.Part{Host: g.Host, Slices: []work.Slice{s}})
 			given = append(given, s)
 		}
 	}
@@ -204,7 +207,7 @@ func (c *Cluster) honest(q Query, p work.Part) string {
 		ok := slices.ContainsFunc(parts[s.GPU], func(f work.Fit) bool {
 			starts, _ := c.fits(s.GPU, q.Tenant, f)
 			if f.Profile < 0 {
-				return s.Mode == gpu.ModeShared && *s.Share == *f.Share && s.Milli == f.Milli
+				return s.Mode == gpu.ModeShared && *s.Share == f.Share && s.Milli == f.Milli
 			}
 			return s.Mode == gpu.ModeMIG && s.Profile == c.Geometry(s.GPU).Model.Profiles[f.Profile].Name && slices.Contains(starts, s.Start) && s.Milli == f.Milli
 		})
@@ -249,6 +252,9 @@ func TestAgainstBruteForce(t *testing.T) {
 			if rapid.IntRange(0, 4).Draw(t, "block") == 0 {
 				q.Blocked = ModelSet{rapid.IntRange(0, len(testModels)-1).Draw(t, "blocked"): true}
 			}
+			if rapid.Bool().Draw(t, "asked") {
+				c.Asked("p", q.Request)
+			}
 			before := c.dump()
 			parts := c.Find(q)
 			if after := c.dump(); after != before {
@@ -273,7 +279,7 @@ func TestAgainstBruteForce(t *testing.T) {
 					t.Fatalf("Find(%+v) proposes %+v for member %d: %s\n%s", q, p, i, bad, c.dump())
 				}
 				o := work.Owner{Task: task, Epoch: 1, Member: i}
-				c.Take(o, q.Tenant, p)
+				c.Take(Holder{Owner: o, Tenant: q.Tenant}, p)
 				held = append(held, lease{o, p})
 				c.test(t, "Take")
 			}

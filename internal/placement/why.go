@@ -156,13 +156,7 @@ func (c *Cluster) freeList(pool string, models []int, r work.Request) string {
 	for _, m := range models {
 		s := p.shelves[m]
 		if r.GPUs > 0 {
-			most := 0
-			for k := range s.hosts {
-				if s.hosts[k].len() > 0 {
-					most = k
-				}
-			}
-			out = append(out, fmt.Sprintf("%s: %d of %d GPUs free, at most %d in one host", s.geo.Model.Key, s.free, s.usable, most))
+			out = append(out, fmt.Sprintf("%s: %d of %d GPUs free, at most %d in one host", s.geo.Model.Key, s.free, s.usable, s.hosts.most()))
 			continue
 		}
 		var what, beside string

@@ -81,7 +81,7 @@ func TestFitPart(t *testing.T) {
 }
 
 func testShare(t *rapid.T, m gpu.Model, r Request, f Fit) {
-	s := *f.Share
+	s := f.Share
 	if s.Milli < r.Milli || s.MemMiB < r.GPUMemMiB || s.Milli != f.Milli || s.Milli < 1 || s.Milli > 1000 || s.MemMiB > m.MemoryMiB {
 		t.Errorf("%+v on %s is served by %+v", r, m.Key, s)
 	}

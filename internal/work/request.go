@@ -272,50 +272,43 @@ func FormatMiB(m int64) string {
 
 // Fit is how one GPU of a model would serve a part: by a MIG profile, or by a share.
 type Fit struct {
-	Profile int // index in the model's profiles, or -1
-	Share   *Share
-	Milli   int // what it takes of the GPU
+	Profile int   // index in the model's profiles, or -1
+	Share   Share // when Profile is -1
+	Milli   int   // what it takes of the GPU
 }
 
 // FitPart says how a part request is served on a model, best form first. An
 // empty result means that the model cannot serve it.
 func (r Request) FitPart(m gpu.Model) []Fit {
-	var mig, shared *Fit
+	fits := make([]Fit, 0, 2)
 	if m.HasMIG() && r.Isolation != IsolationShared {
 		i := -1
 		if r.Profile == "" {
 			i = m.Smallest(r.Milli, r.GPUMemMiB)
 		} else {
-			for k, p := range m.Profiles {
-				if p.Name == r.Profile {
+			for k := range m.Profiles {
+				if m.Profiles[k].Name == r.Profile {
 					i = k
 				}
 			}
 		}
 		if i >= 0 {
-			mig = &Fit{Profile: i, Milli: m.Milli(m.Profiles[i])}
+			fits = append(fits, Fit{Profile: i, Milli: m.Milli(m.Profiles[i])})
 		}
 	}
 	allowed := r.Isolation == IsolationShared || r.Isolation == IsolationAny || r.Isolation == IsolationDefault && !m.HasMIG()
 	if allowed && r.Profile == "" && r.GPUMemMiB <= m.MemoryMiB {
-		shared = r.share(m)
+		fits = append(fits, r.share(m))
+		if len(fits) == 2 && fits[1].Milli < fits[0].Milli {
+			fits[0], fits[1] = fits[1], fits[0]
+		}
 	}
-	switch {
-	case mig == nil && shared == nil:
-		return nil
-	case mig == nil:
-		return []Fit{*shared}
-	case shared == nil:
-		return []Fit{*mig}
-	case shared.Milli < mig.Milli:
-		return []Fit{*shared, *mig}
-	}
-	return []Fit{*mig, *shared}
+	return fits
 }
 
 // share fills in what was not said in proportion: 0.3 of the compute comes with
 // 0.3 of the memory, and the other way round.
-func (r Request) share(m gpu.Model) *Fit {
+func (r Request) share(m gpu.Model) Fit {
 	milli, mem := int64(r.Milli), r.GPUMemMiB
 	if mem == 0 {
 		mem = m.MemoryMiB * milli / 1000
@@ -323,5 +316,5 @@ func (r Request) share(m gpu.Model) *Fit {
 	if milli == 0 {
 		milli = min((mem*1000+m.MemoryMiB-1)/m.MemoryMiB, 1000)
 	}
-	return &Fit{Profile: -1, Milli: int(milli), Share: &Share{Milli: int(milli), MemMiB: mem}}
+	return Fit{Profile: -1, Milli: int(milli), Share: Share{Milli: int(milli), MemMiB: mem}}
 }

@@ -1,0 +1,285 @@
+package placement
+
+import (
+	"math/bits"
+
+	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// The score of a placement is how much the loss of its host grows, in thousandths
+// of GPUs times members expected. With the classes c that are expected, w(c) members
+// of each, the loss of a host is
+//
+//	Σ w(c)·(idle(h) − usable(c,h))                     what c cannot use of what is idle,
+//	+ Σ w(c)·max(0, room(c,h) − fed(c,h))              what c could use but cannot feed,
+//	+ 3·Σw·max(0, idle(h) − fed(all,h))                and what the mean request cannot feed:
+//
+// idle is what is not taken of the host's GPUs; usable what is idle on GPUs where a
+// member of c fits (of free GPUs, what whole multiples of c's GPUs cover); room how
+// much members of c take if as many as fit are put there; fed how much GPU the CPU
+// and memory left on the host are enough for. The first sum is the fragmentation of
+// Weng et al. (FGD, USENIX ATC '23) without tasks that need no GPU; the others are
+// ours. A rest of r free GPUs, too few for a member on g, is not all lost either, as
+// its neighbours end some day: r²/2g of it counts as usable. Scarce models are dearer
+// by a tenth of their share of restricted demand.
+// See docs/placement.md for what each term is worth.
+
+// view is what a pool expects, seen on GPUs of one model.
+type view struct {
+	forms  []form  // by class
+	whole  []int64 // [n] loss of n free GPUs of a host
+	mig    []int64 // [state] loss of a cut GPU
+	share  []int64 // [idle thousandths] loss of a shared GPU
+	scarce float64 // added to the score for each thousandth taken
+}
+
+// form is how a class is served by a model.
+type form struct {
+	can   bool
+	mig   int // profile, or -1
+	milli int // of the profile
+	share int // thousandths, or 0
+	free  int // thousandths that members take of a free GPU at most
+}
+
+// prior is the weight of one whole GPU that is always expected: a free GPU is not
+// cut while a cut one has room.
+const prior = 1
+
+// prepare computes the views of a pool's shelves when what is expected has changed.
+func (c *Cluster) prepare(p *poolIndex) {
+	if p.demand.ready {
+		return
+	}
+	for _, s := range p.shelves {
+		if s != nil {
+			s.look(&p.demand, c.Sharers)
+		}
+	}
+	p.scarcity()
+	p.demand.ready = true
+}
+
+// look computes a shelf's view.
+func (s *shelf) look(d *demand, sharers int) {
+	v := &s.view
+	v.forms = v.forms[:0]
+	for i := range d.Expect {
+		v.forms = append(v.forms, s.formOf(d.Expect[i].Request, sharers))
+	}
+	v.whole = v.whole[:0]
+	for n := range work.MaxGPUsPerMember + 1 {
+		loss := int64(0)
+		for i, f := range v.forms {
+			if g := d.class[i].gpus; g > 0 && f.can {
+				rest := n % g
+				loss += d.class[i].weight * int64(rest*1000-rest*rest*500/g)
+			}
+		}
+		v.whole = append(v.whole, loss)
+	}
+	v.mig, v.share = v.mig[:0], v.share[:0]
+	if s.geo.Model.HasMIG() {
+		for state := range gpu.Mask(1) << s.geo.Model.Units {
+			v.mig = append(v.mig, s.lossMIG(d, state))
+		}
+	}
+	for idle := range 1001 {
+		v.share = append(v.share, s.lossShare(d, idle))
+	}
+}
+
+func (s *shelf) formOf(r work.Request, sharers int) form {
+	m := s.geo.Model
+	f := form{mig: -1, can: serves(m, r)}
+	if !f.can || r.GPUs > 0 {
+		return f
+	}
+	fits := r.FitPart(m)
+	for i, x := range fits {
+		if x.Profile < 0 {
+			f.share = max(x.Milli, 1)
+			if i == 0 {
+				f.free = min(1000/f.share, sharers) * f.share
+			}
+			continue
+		}
+		f.mig, f.milli = x.Profile, x.Milli
+		if i == 0 {
+			f.free = s.geo.Count(x.Profile, 0) * x.Milli
+		}
+	}
+	return f
+}
+
+// lossMIG is the loss of a cut GPU: to each class that does not fit, all of it.
+func (s *shelf) lossMIG(d *demand, state gpu.Mask) int64 {
+	lost := int64(prior)
+	for i, f := range s.view.forms {
+		if f.can && (f.mig < 0 || s.geo.Starts(f.mig, state) == 0) {
+			lost += d.class[i].weight
+		}
+	}
+	return lost * s.idleMIG(state)
+}
+
+// lossShare is the loss of a shared GPU.
+func (s *shelf) lossShare(d *demand, idle int) int64 {
+	lost := int64(prior)
+	for i, f := range s.view.forms {
+		if f.can && (f.share == 0 || f.share > idle) {
+			lost += d.class[i].weight
+		}
+	}
+	return lost * int64(idle)
+}
+
+// scarcity makes models dearer that more of the restricted demand depends on: the
+// demand of each class presses on all models that can serve it, by their supply.
+func (p *poolIndex) scarcity() {
+	press := make([]float64, len(p.shelves))
+	total, all := 0.0, 0.0
+	for i := range p.demand.class {
+		x := &p.demand.Expect[i]
+		need := float64(x.Members) * float64(max(x.Request.GPUs*1000, x.Request.Milli, 1))
+		supply := 0.0
+		for _, s := range p.shelves {
+			if s != nil && s.view.forms[i].can {
+				supply += float64(s.usable)
+			}
+		}
+		for m, s := range p.shelves {
+			if s != nil && s.view.forms[i].can && supply > 0 {
+				press[m] += need / supply
+			}
+		}
+		total += need
+	}
+	least := -1.0
+	for m, s := range p.shelves {
+		if s != nil && s.usable > 0 {
+			all += float64(s.usable)
+			if least < 0 || press[m] < least {
+				least = press[m]
+			}
+		}
+	}
+	for m, s := range p.shelves {
+		if s != nil {
+			s.view.scarce = 0
+			if total > 0 && all > 0 {
+				s.view.scarce = max(press[m]-least, 0) / (total / all) / 10 * float64(p.demand.weight)
+			}
+		}
+	}
+}
+
+// strandedWeight is the weight of GPUs that the mean request cannot feed. On openb
+// anything from 2 to 6 packs about the same, 1 less well.
+const strandedWeight = 3
+
+// state is what stands on one GPU, as a score sees it.
+type state struct {
+	mode gpu.Mode // free, mig or shared
+	mask gpu.Mask
+	idle int // thousandths, of a shared one
+}
+
+func stateOf(g *GPU) state { return state{g.Mode, g.Mask, 1000 - g.Milli} }
+
+// loss of one GPU that is not free.
+func (v *view) loss(x state) int64 {
+	switch x.mode {
+	case gpu.ModeMIG:
+		return v.mig[x.mask]
+	case gpu.ModeShared:
+		return v.share[max(x.idle, 0)]
+	case gpu.ModeFree, gpu.ModeWhole:
+	}
+	return 0
+}
+
+// room is how much members of a class take of one GPU if as many as fit are put
+// there, in thousandths. Of free GPUs it counts only classes of parts.
+func (s *shelf) room(class int, x state) int64 {
+	f := &s.view.forms[class]
+	switch x.mode {
+	case gpu.ModeFree:
+		return int64(f.free)
+	case gpu.ModeMIG:
+		if f.mig >= 0 {
+			return int64(s.geo.Count(f.mig, x.mask) * f.milli)
+		}
+	case gpu.ModeShared:
+		if f.share > 0 {
+			return int64(x.idle / f.share * f.share)
+		}
+	case gpu.ModeWhole:
+	}
+	return 0
+}
+
+// outlook is what a host could still take, by class.
+type outlook struct {
+	epoch, stamp uint32
+	room         []int64 // thousandths that members of a class take if as many as fit are put there
+	unfed        int64   // the second and third sum of its loss
+}
+
+// outlookOf returns a host's outlook, computing it anew when either has changed.
+func (c *Cluster) outlookOf(p *poolIndex, h *Host) *outlook {
+	o := &h.outlook
+	if o.epoch == p.demand.epoch && o.stamp == h.stamp && o.room != nil {
+		return o
+	}
+	o.epoch, o.stamp = p.demand.epoch, h.stamp
+	o.room = append(o.room[:0], make([]int64, len(p.demand.class))...)
+	for i := range h.bays {
+		b := &h.bays[i]
+		s := p.shelves[b.model]
+		free := bits.OnesCount64(b.free)
+		for k := range o.room {
+			if g := p.demand.class[k].gpus; g > 0 && s.view.forms[k].can {
+				o.room[k] += int64(free / g * g * 1000)
+			} else {
+				o.room[k] += int64(free) * int64(s.view.forms[k].free)
+			}
+		}
+		for _, n := range b.gpus {
+			g := c.GPUs[n]
+			if g.Health != gpu.HealthOK || g.Mode == gpu.ModeFree || g.Mode == gpu.ModeWhole {
+				continue
+			}
+			for k := range o.room {
+				o.room[k] += s.room(k, stateOf(g))
+			}
+		}
+	}
+	o.unfed = p.demand.unfed(h.left(), h.idle, o.room, nil)
+	return o
+}
+
+// unfed is the second and third sum of the loss of a host that has so much left,
+// when drop is taken from the room that each class has.
+func (d *demand) unfed(left amount, idle int64, room, drop []int64) int64 {
+	cpu, mem := float64(left.cpu), float64(left.mem)
+	sum := int64(0)
+	for k := range d.class {
+		x := &d.class[k]
+		if !x.hungry {
+			continue
+		}
+		r := room[k]
+		if drop != nil {
+			r -= drop[k]
+		}
+		if fed := int64(min(cpu*x.perCPU, mem*x.perMem)); r > fed {
+			sum += x.weight * (r - fed)
+		}
+	}
+	if fed := int64(cpu * d.perCPU); idle > fed {
+		sum += strandedWeight * d.weight * (idle - fed)
+	}
+	return sum
+}
