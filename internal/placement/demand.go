@@ -30,6 +30,9 @@ type Demand struct {
 	Asked  []Class `json:"asked,omitempty"`
 	Expect []Class `json:"expect,omitempty"`
 	Since  int64   `json:"since,omitempty"` // members asked for since the refresh
+	// Beside is the CPU asked for by members without GPUs, in thousandths of cores.
+	// They are no class: leaving them out packs GPUs better than counting them.
+	Beside int64 `json:"beside,omitempty"`
 }
 
 // demand is a Demand in the form that scores need.
@@ -38,8 +41,11 @@ type demand struct {
 	epoch  uint32     // counts refreshes
 	ready  bool       // the shelves' views are of this epoch
 	weight int64      // members expected
+	cpu    float64    // CPU asked for in all, and
+	gpus   float64    // GPUs, both in thousandths
 	hungry bool       // some expected requests need CPU or memory
 	perCPU float64    // thousandths of GPUs that are asked for with a thousandth of a core
+	whole  float64    // weight of keeping hosts whole
 	class  []expected // Expect, in order
 }
 
@@ -55,11 +61,12 @@ type expected struct {
 // Asked tells that a tenant asked a pool for this, whether it fits or not: later
 // choices keep room for more of the same. It costs a look at 32 classes.
 func (c *Cluster) Asked(pool string, r work.Request) {
-	if r.HostOnly() {
-		return // leaving them out packs GPUs better than counting them
-	}
 	d := &c.pool(pool).demand
 	n := min(int64(r.Count()), maxWeight)
+	if r.HostOnly() {
+		d.Beside += n * r.CPUMilli
+		return
+	}
 	d.add(classOf(r), n, r.CPUMilli, r.MemMiB)
 	d.Since += n
 	total := int64(0)
@@ -126,6 +133,7 @@ func (d *demand) forget() {
 		x := &d.Asked[i]
 		x.Members, x.CPUMilli, x.MemMiB = x.Members/2, x.CPUMilli/2, x.MemMiB/2
 	}
+	d.Beside /= 2
 	d.Asked = slices.DeleteFunc(d.Asked, func(x Class) bool { return x.Members == 0 })
 }
 
@@ -133,7 +141,7 @@ func (d *demand) forget() {
 func (d *demand) refresh() {
 	d.epoch++
 	d.ready, d.hungry, d.weight, d.class = false, false, 0, d.class[:0]
-	cpu, gpus := 0.0, 0.0
+	d.cpu, d.gpus = 0, 0
 	for _, x := range d.Expect {
 		need := float64(max(x.Request.GPUs*1000, x.Request.Milli, 1))
 		n := float64(x.Members)
@@ -142,10 +150,11 @@ func (d *demand) refresh() {
 		d.class = append(d.class, e)
 		d.weight += x.Members
 		d.hungry = d.hungry || e.hungry
-		cpu += float64(x.CPUMilli)
-		gpus += float64(need * n) // rounded here: no fused multiply-add, so that all machines agree
+		d.cpu += float64(x.CPUMilli)
+		d.gpus += float64(need * n) // rounded here: no fused multiply-add, so that all machines agree
 	}
-	d.perCPU = ratio(gpus, int64(cpu))
+	d.perCPU = ratio(d.gpus, int64(d.cpu))
+	d.cpu += float64(d.Beside)
 }
 
 // plenty stands for a ratio without bound; times any amount it fits an int64.

@@ -130,8 +130,8 @@ func (s *search) weigh(r *row, o *option, fits func(n int) bool) {
 	if r == nil || r.n == 0 {
 		return
 	}
-	if s.fed && s.ok && (o.loss > s.best.loss || o.loss == s.best.loss && o.spare > s.best.spare) {
-		return // no member of the row can be better
+	if s.fed && s.ok && o.loss > s.best.loss {
+		return // no member of the row can be better: the host can only add to it
 	}
 	low := cpuLevel(s.need.cpu)
 	for used := r.used >> low << low; used != 0; used &= used - 1 {
@@ -154,6 +154,7 @@ func (s *search) consider(r *row, o *option, n int) {
 	}
 	h := s.c.Hosts[x.host]
 	x.idle = h.idle
+	x.loss += s.p.demand.tight(h, o.takes)
 	if !s.fed {
 		look := s.c.outlookOf(s.p, h)
 		after := amount{h.CPUMilli - s.need.cpu, h.MemMiB - s.need.mem}

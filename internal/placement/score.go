@@ -13,17 +13,18 @@ import (
 //
 //	Σ w(c)·(idle(h) − usable(c,h))                     what c cannot use of what is idle,
 //	+ Σ w(c)·max(0, room(c,h) − fed(c,h))              what c could use but cannot feed,
-//	+ 3·Σw·max(0, idle(h) − fed(all,h))                and what the mean request cannot feed:
+//	+ 3·Σw·max(0, idle(h) − fed(all,h))                and what the mean request cannot feed,
+//	− 0.4·Σw·idle(h)²/2·size(h)                        less what it is worth as a whole:
 //
-// idle is what is not taken of the host's GPUs; usable what is idle on GPUs where a
-// member of c fits (of free GPUs, what whole multiples of c's GPUs cover); room how
-// much members of c take if as many as fit are put there; fed how much GPU the CPU
-// and memory left on the host are enough for. The first sum is the fragmentation of
-// Weng et al. (FGD, USENIX ATC '23) without tasks that need no GPU; the others are
-// ours. A rest of r free GPUs, too few for a member on g, is not all lost either, as
-// its neighbours end some day: r²/2g of it counts as usable. Scarce models are dearer
-// by a tenth of their share of restricted demand.
-// See docs/placement.md for what each term is worth.
+// where size is all of the host's GPUs and idle what is not taken of them; usable is
+// what is idle on GPUs where a member of c fits (of free GPUs, what whole multiples of
+// c's GPUs cover); room is how much members of c take if as many as fit are put
+// there; fed is how much GPU the CPU and memory left on the host are enough for. The
+// first sum is the fragmentation of Weng et al. (FGD, USENIX ATC '23) without tasks
+// that need no GPU; the rest is ours. An idle rest r, too little for something of
+// size s, is not all lost, as its neighbours end some day: r²/2s of it counts as
+// usable, of a GPU as of a group of GPUs. Scarce models are dearer by a tenth of their
+// share of restricted demand. docs/placement.md says what each term is worth.
 
 // view is what a pool expects, seen on GPUs of one model.
 type view struct {
@@ -43,6 +44,11 @@ type form struct {
 	free  int // thousandths that members take of a free GPU at most
 }
 
+// rest is how much of what is idle is lost to those who need more, of a GPU or a
+// group of GPUs of some size. Not all: what stands beside it ends some day, and the
+// more is idle, the likelier soon.
+func rest(idle, size int64) int64 { return idle - idle*idle/(2*size) }
+
 // prior is the weight of one whole GPU that is always expected: a free GPU is not
 // cut while a cut one has room.
 const prior = 1
@@ -58,6 +64,7 @@ func (c *Cluster) prepare(p *poolIndex) {
 		}
 	}
 	p.scarcity()
+	p.demand.whole = c.tightness(p)
 	p.demand.ready = true
 }
 
@@ -73,8 +80,7 @@ func (s *shelf) look(d *demand, sharers int) {
 		loss := int64(0)
 		for i, f := range v.forms {
 			if g := d.class[i].gpus; g > 0 && f.can {
-				rest := n % g
-				loss += d.class[i].weight * int64(rest*1000-rest*rest*500/g)
+				loss += d.class[i].weight * rest(int64(n%g)*1000, int64(g)*1000)
 			}
 		}
 		v.whole = append(v.whole, loss)
@@ -121,7 +127,7 @@ func (s *shelf) lossMIG(d *demand, state gpu.Mask) int64 {
 			lost += d.class[i].weight
 		}
 	}
-	return lost * s.idleMIG(state)
+	return lost * rest(s.idleMIG(state), 1000)
 }
 
 // lossShare is the loss of a shared GPU.
@@ -132,7 +138,7 @@ func (s *shelf) lossShare(d *demand, idle int) int64 {
 			lost += d.class[i].weight
 		}
 	}
-	return lost * int64(idle)
+	return lost * rest(int64(idle), 1000)
 }
 
 // scarcity makes models dearer that more of the restricted demand depends on: the
@@ -178,6 +184,43 @@ func (p *poolIndex) scarcity() {
 // strandedWeight is the weight of GPUs that the mean request cannot feed. On openb
 // anything from 2 to 6 packs about the same, 1 less well.
 const strandedWeight = 3
+
+// wholeHosts is the weight, against all that is expected, of keeping hosts whole
+// for whoever needs many GPUs once their tasks have ended. On openb anything up to
+// 0.6 packs about the same; in replays of ITP's load 0.4 waits least.
+const wholeHosts = 0.4
+
+// tightness is wholeHosts in the scale of the pool's scores. It fades where CPU runs
+// out before GPUs do, as there the fullest hosts are those that cannot feed what is
+// left of their GPUs.
+func (c *Cluster) tightness(p *poolIndex) float64 {
+	cpu, gpus := 0.0, 0.0
+	for _, s := range p.shapes {
+		for _, n := range s.counts {
+			gpus += float64(s.up*n) * 1000
+		}
+		if len(s.counts) > 0 {
+			cpu += float64(s.up) * float64(s.cpu)
+		}
+	}
+	d := &p.demand
+	whole := wholeHosts * float64(d.weight)
+	if d.gpus == 0 || cpu == 0 || gpus == 0 {
+		return whole
+	}
+	taken := d.cpu / d.gpus * gpus / cpu // share of the CPU that is taken when all GPUs are
+	return whole * min(1, max(0, 4*(1-taken)))
+}
+
+// tight is what taking so much of a host adds to the score: a host that is idle to
+// a share x is worth x²/2 of it to those who need it whole.
+func (d *demand) tight(h *Host, takes int64) int64 {
+	if takes == 0 {
+		return 0
+	}
+	idle, t := float64(h.idle), float64(takes)
+	return int64(d.whole * (2*idle - t) * t / float64(2*1000*len(h.GPUs)))
+}
 
 // state is what stands on one GPU, as a score sees it.
 type state struct {
