@@ -163,7 +163,7 @@ Try it without a GPU:
 	}{
 		{"work", []*cobra.Command{a.submitCmd(), a.runCmd(), a.psCmd(), a.getCmd(), a.logsCmd(), a.cancelCmd(), a.explainCmd(), a.leaseCmd(), a.eventsCmd()}},
 		{"pool", []*cobra.Command{a.gpusCmd(), a.hostsCmd(), a.poolsCmd(), a.tenantsCmd()}},
-		{"plan", []*cobra.Command{a.simulateCmd(), a.planCmd()}},
+		{"plan", []*cobra.Command{a.simulateCmd(), a.planCmd(), a.benchCmd()}},
 		{"admin", []*cobra.Command{a.serveCmd(), a.configCmd(), a.versionCmd()}},
 	} {
 		for _, c := range g.cmds {

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 
@@ -155,6 +156,9 @@ func (c *Cluster) checkHostIndex(h *Host) error {
 	}
 	if use && idle != h.idle {
 		return fmt.Errorf("%d thousandths idle, counted %d", idle, h.idle)
+	}
+	if bad := c.checkYields(h); bad != "" {
+		return errors.New(bad)
 	}
 	for i := range h.bays {
 		b := &h.bays[i]

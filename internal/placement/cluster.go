@@ -67,6 +67,7 @@ type bay struct {
 	free  uint64      // bit i: gpus[i] is free and usable
 	links []uint64    // the NVLink domains, as bits; nil when all are one
 	in    []*standing // where it is indexed: the pool's, and one for each topology group
+	yield [work.Priorities]yieldCount
 }
 
 // count is the number of free GPUs.
@@ -142,6 +143,7 @@ type shelf struct {
 	part   int    // GPUs in states
 	states []*row // by mask; nil where none ever was
 	shared map[string]*levels
+	yields yields
 	view   view
 }
 

@@ -165,13 +165,16 @@ func (s *search) consider(r *row, o *option, n int) {
 	}
 }
 
-// better compares two choices: least loss, then the fuller GPU, then the fuller host.
+// better compares two choices: least loss, then the fuller GPU, then the lower start,
+// then the fuller host.
 func (x *choice) better(y *choice) bool {
 	switch {
 	case x.loss != y.loss:
 		return x.loss < y.loss
 	case x.spare != y.spare:
 		return x.spare < y.spare
+	case x.start != y.start:
+		return x.start < y.start
 	}
 	return x.idle < y.idle
 }

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/work"
 )
 
 // changeHost takes a host out of the index, changes it and puts it back.
@@ -38,8 +39,9 @@ func (c *Cluster) present(h *Host) {
 	}
 	for i := range h.bays {
 		b := &h.bays[i]
-		b.free = 0
+		b.free, b.yield = 0, [work.Priorities]yieldCount{}
 		b.enter(h)
+		c.pools[h.Pool].shelves[b.model].yields.show(h, b)
 	}
 }
 
@@ -49,7 +51,9 @@ func (c *Cluster) withdraw(h *Host) {
 		c.pools[h.Pool].bare.leave(h.level, h.Number)
 	}
 	for i := range h.bays {
-		h.bays[i].leave(h)
+		b := &h.bays[i]
+		b.leave(h)
+		c.pools[h.Pool].shelves[b.model].yields.hide(h, b)
 	}
 }
 
@@ -90,9 +94,11 @@ func (c *Cluster) index(g *GPU) {
 	s := c.pools[h.Pool].shelves[g.model]
 	s.usable++
 	h.idle += s.idle(g)
+	b := &h.bays[g.bay]
+	s.yields.hide(h, b)
+	b.counts(g, 1)
 	switch g.Mode {
 	case gpu.ModeFree:
-		b := &h.bays[g.bay]
 		b.leave(h)
 		b.free |= 1 << g.slot
 		b.enter(h)
@@ -109,6 +115,7 @@ func (c *Cluster) index(g *GPU) {
 		}
 	case gpu.ModeWhole:
 	}
+	s.yields.show(h, b)
 }
 
 // unindex undoes index; it must be called before the GPU changes.
@@ -121,9 +128,11 @@ func (c *Cluster) unindex(g *GPU) {
 	s := c.pools[h.Pool].shelves[g.model]
 	s.usable--
 	h.idle -= s.idle(g)
+	b := &h.bays[g.bay]
+	s.yields.hide(h, b)
+	b.counts(g, -1)
 	switch g.Mode {
 	case gpu.ModeFree:
-		b := &h.bays[g.bay]
 		b.leave(h)
 		b.free &^= 1 << g.slot
 		b.enter(h)
@@ -142,6 +151,7 @@ func (c *Cluster) unindex(g *GPU) {
 		}
 	case gpu.ModeWhole:
 	}
+	s.yields.show(h, b)
 }
 
 // sharable is how much of a shared GPU a further share may take at most, in

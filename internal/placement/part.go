@@ -103,16 +103,15 @@ func (s *search) cutting(sh *shelf, fit work.Fit, from state, free int) option {
 	p := &sh.geo.Model.Profiles[fit.Profile]
 	o := option{shelf: sh, fit: fit, start: -1}
 	var to state
-	room := 0
 	for _, start := range p.Starts {
 		mask := p.Mask(start)
 		if from.mask&mask != 0 {
 			continue
 		}
 		x := state{mode: gpu.ModeMIG, mask: from.mask | mask}
-		loss, left := sh.view.mig[x.mask], sh.geo.Room(x.mask)
-		if o.start < 0 || loss < o.loss || loss == o.loss && left >= room {
-			o.start, o.loss, to, room = start, loss, x, left
+		loss := sh.view.mig[x.mask]
+		if o.start < 0 || loss < o.loss || loss == o.loss && start < o.start {
+			o.start, o.loss, to = start, loss, x
 		}
 	}
 	o.takes = sh.idleMIG(from.mask) - sh.idleMIG(to.mask)

@@ -279,7 +279,7 @@ func TestAgainstBruteForce(t *testing.T) {
 					t.Fatalf("Find(%+v) proposes %+v for member %d: %s\n%s", q, p, i, bad, c.dump())
 				}
 				o := work.Owner{Task: task, Epoch: 1, Member: i}
-				c.Take(Holder{Owner: o, Tenant: q.Tenant}, p)
+				c.Take(Holder{Owner: o, Tenant: q.Tenant, Priority: work.Priority(task % 3)}, p)
 				held = append(held, lease{o, p})
 				c.test(t, "Take")
 			}

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/work"
@@ -14,7 +15,7 @@ import (
 //	Σ w(c)·(idle(h) − usable(c,h))                     what c cannot use of what is idle,
 //	+ Σ w(c)·max(0, room(c,h) − fed(c,h))              what c could use but cannot feed,
 //	+ 3·Σw·max(0, idle(h) − fed(all,h))                and what the mean request cannot feed,
-//	− 0.4·Σw·idle(h)²/2·size(h)                        less what it is worth as a whole:
+//	− 0.8·Σw'·idle(h)²/2·size(h)                       less what it is worth as a whole:
 //
 // where size is all of the host's GPUs and idle what is not taken of them; usable is
 // what is idle on GPUs where a member of c fits (of free GPUs, what whole multiples of
@@ -24,7 +25,9 @@ import (
 // that need no GPU; the rest is ours. An idle rest r, too little for something of
 // size s, is not all lost, as its neighbours end some day: r²/2s of it counts as
 // usable, of a GPU as of a group of GPUs. Scarce models are dearer by a tenth of their
-// share of restricted demand. docs/placement.md says what each term is worth.
+// share of restricted demand. Classes that MIG can serve count the loss of a cut GPU by
+// the placements it still allows instead (lossMIG); w' is the weight of those that ask
+// for whole GPUs. docs/placement.md says what each term is worth.
 
 // view is what a pool expects, seen on GPUs of one model.
 type view struct {
@@ -119,15 +122,35 @@ func (s *shelf) formOf(r work.Request, sharers int) form {
 	return f
 }
 
-// lossMIG is the loss of a cut GPU: to each class that does not fit, all of it.
+// lossMIG is the loss of a cut GPU: to classes that cannot be cut from it what is
+// idle, and to those that can the placements that are no longer possible. Each
+// profile that is expected counts once, by how many of it the board had room for and
+// has now: of the measures tried this refuses least in streams of MIG requests, and
+// weights by demand refuse more (gpupool bench mig).
 func (s *shelf) lossMIG(d *demand, state gpu.Mask) int64 {
-	lost := int64(prior)
+	lost, weight := int64(prior), int64(0)
+	var kinds []int
 	for i, f := range s.view.forms {
-		if f.can && (f.mig < 0 || s.geo.Starts(f.mig, state) == 0) {
+		switch {
+		case !f.can:
+		case f.mig < 0:
 			lost += d.class[i].weight
+		default:
+			weight += d.class[i].weight
+			if !slices.Contains(kinds, f.mig) {
+				kinds = append(kinds, f.mig)
+			}
 		}
 	}
-	return lost * rest(s.idleMIG(state), 1000)
+	room := 0 // units
+	for _, p := range kinds {
+		room += s.geo.Model.Profiles[p].Units * (s.geo.Count(p, 0) - s.geo.Count(p, state))
+	}
+	loss := lost * rest(s.idleMIG(state), 1000)
+	if len(kinds) > 0 {
+		loss += int64(room) * 1000 * weight / int64(s.geo.Model.Units*len(kinds))
+	}
+	return loss
 }
 
 // lossShare is the loss of a shared GPU.
@@ -185,10 +208,11 @@ func (p *poolIndex) scarcity() {
 // anything from 2 to 6 packs about the same, 1 less well.
 const strandedWeight = 3
 
-// wholeHosts is the weight, against all that is expected, of keeping hosts whole
-// for whoever needs many GPUs once their tasks have ended. On openb anything up to
-// 0.6 packs about the same; in replays of ITP's load 0.4 waits least.
-const wholeHosts = 0.4
+// wholeHosts is the weight, against the whole GPUs that are expected, of keeping
+// hosts whole for whoever needs many at once when their tasks have ended. On openb
+// from none to this much packs about the same; in replays of ITP's load tasks wait a
+// third less than with none.
+const wholeHosts = 0.8
 
 // tightness is wholeHosts in the scale of the pool's scores. It fades where CPU runs
 // out before GPUs do, as there the fullest hosts are those that cannot feed what is
@@ -204,7 +228,12 @@ func (c *Cluster) tightness(p *poolIndex) float64 {
 		}
 	}
 	d := &p.demand
-	whole := wholeHosts * float64(d.weight)
+	whole := 0.0
+	for i := range d.class {
+		if d.class[i].gpus > 0 {
+			whole += wholeHosts * float64(d.class[i].weight)
+		}
+	}
 	if d.gpus == 0 || cpu == 0 || gpus == 0 {
 		return whole
 	}
