@@ -209,7 +209,7 @@ other projects do beside choosing a place.`,
 	f.IntVar(&o.GPUs, "gpus", 64, "GPUs of the cluster, in hosts of 8")
 	f.Float64SliceVar(&o.Loads, "loads", []float64{0.70, 0.85, 0.95, 1.05}, "what is asked for, as a share of all there is")
 	f.IntVar(&o.Seeds, "seeds", 5, "streams for each load")
-	f.IntVar(&o.Requests, "requests", 20_000, "requests of each stream that count")
+	f.IntVar(&o.Requests, "requests", 150_000, "requests of each stream that count")
 	f.StringVar(&o.Mix, "mix", "balanced", "sizes asked for: "+strings.Join(migMixes(), ", "))
 	f.StringVar(&o.Model, "model", "H100-80GB", "GPU model with seven slices")
 	b.register(c)

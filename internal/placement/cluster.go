@@ -142,6 +142,7 @@ type shelf struct {
 	hosts  standing
 	part   int    // GPUs in states
 	states []*row // by mask; nil where none ever was
+	cut    set    // masks of which there are GPUs
 	shared map[string]*levels
 	yields yields
 	view   view

@@ -43,7 +43,7 @@ type demand struct {
 	weight int64      // members expected
 	cpu    float64    // CPU asked for in all, and
 	gpus   float64    // GPUs, both in thousandths
-	hungry bool       // some expected requests need CPU or memory
+	hungry bool       // some expected requests can run a host out of CPU or memory before GPUs
 	perCPU float64    // thousandths of GPUs that are asked for with a thousandth of a core
 	whole  float64    // weight of keeping hosts whole
 	class  []expected // Expect, in order
@@ -137,21 +137,26 @@ func (d *demand) forget() {
 	d.Asked = slices.DeleteFunc(d.Asked, func(x Class) bool { return x.Members == 0 })
 }
 
-// refresh computes what scores need from Expect.
+// refresh makes the next decision compute what scores need from Expect.
 func (d *demand) refresh() {
 	d.epoch++
-	d.ready, d.hungry, d.weight, d.class = false, false, 0, d.class[:0]
-	d.cpu, d.gpus = 0, 0
-	for _, x := range d.Expect {
-		need := float64(max(x.Request.GPUs*1000, x.Request.Milli, 1))
-		n := float64(x.Members)
+	d.ready = false
+}
+
+// weigh computes what scores need from Expect. need says how much of a GPU a member
+// of a class takes, in thousandths; hosts have at least cpu and mem for each
+// thousandth of their GPUs.
+func (d *demand) weigh(need func(class int) int, cpu, mem float64) {
+	d.hungry, d.weight, d.class, d.cpu, d.gpus = false, 0, d.class[:0], 0, 0
+	for i, x := range d.Expect {
+		n := float64(x.Members) * float64(need(i))
 		e := expected{weight: x.Members, gpus: x.Request.GPUs, hungry: x.CPUMilli > 0 || x.MemMiB > 0,
-			perCPU: ratio(need*n, x.CPUMilli), perMem: ratio(need*n, x.MemMiB)}
+			perCPU: ratio(n, x.CPUMilli), perMem: ratio(n, x.MemMiB)}
 		d.class = append(d.class, e)
 		d.weight += x.Members
-		d.hungry = d.hungry || e.hungry
+		d.hungry = d.hungry || e.perCPU*cpu < 1 || e.perMem*mem < 1
 		d.cpu += float64(x.CPUMilli)
-		d.gpus += float64(need * n) // rounded here: no fused multiply-add, so that all machines agree
+		d.gpus += float64(n) // rounded here: no fused multiply-add, so that all machines agree
 	}
 	d.perCPU = ratio(d.gpus, int64(d.cpu))
 	d.cpu += float64(d.Beside)

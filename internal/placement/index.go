@@ -9,9 +9,7 @@ import (
 
 // changeHost takes a host out of the index, changes it and puts it back.
 func (c *Cluster) changeHost(h *Host, change func()) {
-	for _, n := range h.GPUs {
-		c.unindex(c.GPUs[n])
-	}
+	c.eachBay(h, c.unindex)
 	if h.Up && !h.Cordoned {
 		c.withdraw(h)
 	}
@@ -27,12 +25,22 @@ func (c *Cluster) changeHost(h *Host, change func()) {
 		h.sound.up++
 		c.present(h)
 	}
-	for _, n := range h.GPUs {
-		c.index(c.GPUs[n])
+	c.eachBay(h, c.index)
+}
+
+// eachBay does something with every GPU, bay by bay.
+func (c *Cluster) eachBay(h *Host, do func(*GPU)) {
+	for i := range h.bays {
+		b := &h.bays[i]
+		was := b.at()
+		for _, n := range b.gpus {
+			do(c.GPUs[n])
+		}
+		c.settle(h, b, was)
 	}
 }
 
-// present makes a host known to the index, as one without free GPUs yet.
+// present makes a host known to the index, as one without usable GPUs yet.
 func (c *Cluster) present(h *Host) {
 	if len(h.GPUs) == 0 {
 		c.pools[h.Pool].bare.enter(h.level, h.Number, h.left())
@@ -40,8 +48,8 @@ func (c *Cluster) present(h *Host) {
 	for i := range h.bays {
 		b := &h.bays[i]
 		b.free, b.yield = 0, [work.Priorities]yieldCount{}
-		b.enter(h)
-		c.pools[h.Pool].shelves[b.model].yields.show(h, b)
+		b.enter(h, b.at())
+		c.pools[h.Pool].shelves[b.model].yields.enter(h, b.at())
 	}
 }
 
@@ -52,30 +60,48 @@ func (c *Cluster) withdraw(h *Host) {
 	}
 	for i := range h.bays {
 		b := &h.bays[i]
-		b.leave(h)
-		c.pools[h.Pool].shelves[b.model].yields.hide(h, b)
+		b.leave(h, b.at())
+		c.pools[h.Pool].shelves[b.model].yields.leave(h, b.at())
 	}
 }
 
 func (h *Host) left() amount { return amount{h.CPUMilli, h.MemMiB} }
 
+// spot is what decides where in the index a bay stands.
+type spot struct {
+	free, linked int
+	yield        [work.Priorities]yieldCount
+}
+
+func (b *bay) at() spot { return spot{b.count(), b.linked(), b.yield} }
+
+// settle moves a host in the index after its bay has changed.
+func (c *Cluster) settle(h *Host, b *bay, was spot) {
+	now := b.at()
+	if now == was || !h.Up || h.Cordoned {
+		return
+	}
+	if now.free != was.free || now.linked != was.linked {
+		b.leave(h, was)
+		b.enter(h, now)
+	}
+	c.pools[h.Pool].shelves[b.model].yields.move(h, was, now)
+}
+
 // enter puts a host into the rows of the number of free GPUs that the bay has.
-func (b *bay) enter(h *Host) {
-	free, linked := b.count(), b.linked()
+func (b *bay) enter(h *Host, at spot) {
 	for _, s := range b.in {
-		s.row(free, linked).enter(h.level, h.Number, h.left())
-		s.hosts[free]++
-		s.changed(free)
+		s.row(at.free, at.linked).enter(h.level, h.Number, h.left())
+		s.hosts[at.free]++
+		s.changed(at.free)
 	}
 }
 
-// leave undoes enter, before the bay changes.
-func (b *bay) leave(h *Host) {
-	free, linked := b.count(), b.linked()
+func (b *bay) leave(h *Host, at spot) {
 	for _, s := range b.in {
-		s.rows[free][linked].leave(h.level, h.Number)
-		s.hosts[free]--
-		s.changed(-free)
+		s.rows[at.free][at.linked].leave(h.level, h.Number)
+		s.hosts[at.free]--
+		s.changed(-at.free)
 	}
 }
 
@@ -84,7 +110,8 @@ func (c *Cluster) usable(g *GPU) bool {
 	return g.Health == gpu.HealthOK && h.Up && !h.Cordoned
 }
 
-// index puts a GPU into the row of its state, if it may be given out.
+// index puts a GPU into the row of its state, if it may be given out. The bay
+// must be settled afterwards.
 func (c *Cluster) index(g *GPU) {
 	h := c.Hosts[g.Host]
 	h.stamp++
@@ -95,17 +122,15 @@ func (c *Cluster) index(g *GPU) {
 	s.usable++
 	h.idle += s.idle(g)
 	b := &h.bays[g.bay]
-	s.yields.hide(h, b)
 	b.counts(g, 1)
 	switch g.Mode {
 	case gpu.ModeFree:
-		b.leave(h)
 		b.free |= 1 << g.slot
-		b.enter(h)
 		s.free++
 	case gpu.ModeMIG:
 		s.part++
 		s.state(g.Mask).enter(h.level, g.Number, h.left())
+		s.cut.add(int(g.Mask))
 	case gpu.ModeShared:
 		if len(g.Held) < c.Sharers {
 			free := s.sharable(g)
@@ -115,7 +140,6 @@ func (c *Cluster) index(g *GPU) {
 		}
 	case gpu.ModeWhole:
 	}
-	s.yields.show(h, b)
 }
 
 // unindex undoes index; it must be called before the GPU changes.
@@ -129,29 +153,26 @@ func (c *Cluster) unindex(g *GPU) {
 	s.usable--
 	h.idle -= s.idle(g)
 	b := &h.bays[g.bay]
-	s.yields.hide(h, b)
 	b.counts(g, -1)
 	switch g.Mode {
 	case gpu.ModeFree:
-		b.leave(h)
 		b.free &^= 1 << g.slot
-		b.enter(h)
 		s.free--
 	case gpu.ModeMIG:
 		s.part--
-		s.states[g.Mask].leave(h.level, g.Number)
+		if s.states[g.Mask].leave(h.level, g.Number); s.states[g.Mask].n == 0 {
+			s.cut.remove(int(g.Mask))
+		}
 	case gpu.ModeShared:
 		if len(g.Held) < c.Sharers {
 			free := s.sharable(g)
 			l := s.shared[g.Tenant]
-			l.rows[free].leave(h.level, g.Number)
-			if l.rows[free].n == 0 {
+			if l.rows[free].leave(h.level, g.Number); l.rows[free].n == 0 {
 				l.have.remove(free)
 			}
 		}
 	case gpu.ModeWhole:
 	}
-	s.yields.show(h, b)
 }
 
 // sharable is how much of a shared GPU a further share may take at most, in

@@ -39,10 +39,10 @@ func (s *search) cut(sh *shelf, fit work.Fit) {
 	if p.Attr != "" {
 		below = func(n int) bool { return sh.belowMax(s.c.GPUs[n], p) }
 	}
-	for _, from := range sh.geo.StatesFor(fit.Profile) {
-		if r := sh.states[from]; r != nil && r.n > 0 {
+	for m := sh.cut.next(0); m >= 0; m = sh.cut.next(m + 1) {
+		if from := gpu.Mask(m); sh.geo.Best(fit.Profile, from) >= 0 {
 			o := s.cutting(sh, fit, state{mode: gpu.ModeMIG, mask: from}, 0)
-			s.weigh(r, &o, below)
+			s.weigh(sh.states[m], &o, below)
 		}
 	}
 }
@@ -100,24 +100,41 @@ func (s *search) fresh(sh *shelf, fit work.Fit) {
 // cutting is the option to cut a profile from a GPU in a state, which is one of so
 // many free ones of its host if it is free: at the start that leaves the least loss.
 func (s *search) cutting(sh *shelf, fit work.Fit, from state, free int) option {
-	p := &sh.geo.Model.Profiles[fit.Profile]
-	o := option{shelf: sh, fit: fit, start: -1}
-	var to state
-	for _, start := range p.Starts {
-		mask := p.Mask(start)
-		if from.mask&mask != 0 {
-			continue
-		}
-		x := state{mode: gpu.ModeMIG, mask: from.mask | mask}
-		loss := sh.view.mig[x.mask]
-		if o.start < 0 || loss < o.loss || loss == o.loss && start < o.start {
-			o.start, o.loss, to = start, loss, x
-		}
-	}
+	o := option{shelf: sh, fit: fit, start: sh.view.bestStart(sh.geo, fit.Profile, from.mask)}
+	to := state{mode: gpu.ModeMIG, mask: from.mask | sh.geo.Model.Profiles[fit.Profile].Mask(o.start)}
+	o.loss = sh.view.mig[to.mask]
 	o.takes = sh.idleMIG(from.mask) - sh.idleMIG(to.mask)
 	o.spare = sh.idleMIG(to.mask)
 	s.price(sh, &o, from, to, free)
 	return o
+}
+
+// bestStart is the start of a profile after which a board in a state has the least
+// loss, the lowest of several. The profile must fit.
+func (v *view) bestStart(geo *gpu.Geometry, profile int, from gpu.Mask) int {
+	for len(v.starts) <= profile {
+		v.starts = append(v.starts, nil)
+	}
+	if v.starts[profile] == nil {
+		v.starts[profile] = make([]int8, len(v.mig)) // start + 1; 0 = not known yet
+	}
+	known := &v.starts[profile][from]
+	if *known > 0 {
+		return int(*known) - 1
+	}
+	p := &geo.Model.Profiles[profile]
+	best := -1
+	for _, start := range p.Starts {
+		if from&p.Mask(start) != 0 {
+			continue
+		}
+		if best < 0 || v.mig[from|p.Mask(start)] < v.mig[from|p.Mask(best)] ||
+			v.mig[from|p.Mask(start)] == v.mig[from|p.Mask(best)] && start < best {
+			best = start
+		}
+	}
+	*known = int8(best) + 1
+	return best
 }
 
 // sharing is the option to share a GPU.

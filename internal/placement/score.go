@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 
@@ -31,11 +32,12 @@ import (
 
 // view is what a pool expects, seen on GPUs of one model.
 type view struct {
-	forms  []form  // by class
-	whole  []int64 // [n] loss of n free GPUs of a host
-	mig    []int64 // [state] loss of a cut GPU
-	share  []int64 // [idle thousandths] loss of a shared GPU
-	scarce float64 // added to the score for each thousandth taken
+	forms  []form   // by class
+	whole  []int64  // [n] loss of n free GPUs of a host
+	mig    []int64  // [state] loss of a cut GPU
+	share  []int64  // [idle thousandths] loss of a shared GPU
+	starts [][]int8 // [profile][state] where it is cut, once it was asked
+	scarce float64  // added to the score for each thousandth taken
 }
 
 // form is how a class is served by a model.
@@ -56,28 +58,60 @@ func rest(idle, size int64) int64 { return idle - idle*idle/(2*size) }
 // cut while a cut one has room.
 const prior = 1
 
-// prepare computes the views of a pool's shelves when what is expected has changed.
+// prepare computes the views of a pool's shelves when what is expected, or what
+// there is, has changed.
 func (c *Cluster) prepare(p *poolIndex) {
-	if p.demand.ready {
+	d := &p.demand
+	if d.ready {
 		return
 	}
-	for _, s := range p.shelves {
-		if s != nil {
-			s.look(&p.demand, c.Sharers)
+	for _, m := range p.bySize {
+		s := p.shelves[m]
+		s.view.forms = s.view.forms[:0]
+		for i := range d.Expect {
+			s.view.forms = append(s.view.forms, s.formOf(d.Expect[i].Request, c.Sharers))
 		}
 	}
+	cpu, mem := p.supply()
+	d.weigh(p.need, cpu, mem)
+	for _, m := range p.bySize {
+		p.shelves[m].look(d)
+	}
 	p.scarcity()
-	p.demand.whole = c.tightness(p)
-	p.demand.ready = true
+	d.whole = c.tightness(p)
+	d.ready = true
+}
+
+// need is how much of a GPU a member of a class takes, in thousandths: where models
+// serve it differently the most.
+func (p *poolIndex) need(class int) int {
+	n := p.demand.Expect[class].Request.GPUs * 1000
+	for _, m := range p.bySize {
+		f := &p.shelves[m].view.forms[class]
+		n = max(n, f.milli, f.share)
+	}
+	return max(n, 1)
+}
+
+// supply is the least CPU and memory that a usable host of the pool has for each
+// thousandth of its GPUs.
+func (p *poolIndex) supply() (cpu, mem float64) {
+	cpu, mem = math.Inf(1), math.Inf(1)
+	for _, s := range p.shapes {
+		gpus := 0
+		for _, n := range s.counts {
+			gpus += n * 1000
+		}
+		if s.up > 0 && gpus > 0 {
+			cpu, mem = min(cpu, float64(s.cpu)/float64(gpus)), min(mem, float64(s.mem)/float64(gpus))
+		}
+	}
+	return cpu, mem
 }
 
 // look computes a shelf's view.
-func (s *shelf) look(d *demand, sharers int) {
+func (s *shelf) look(d *demand) {
 	v := &s.view
-	v.forms = v.forms[:0]
-	for i := range d.Expect {
-		v.forms = append(v.forms, s.formOf(d.Expect[i].Request, sharers))
-	}
 	v.whole = v.whole[:0]
 	for n := range work.MaxGPUsPerMember + 1 {
 		loss := int64(0)
@@ -88,7 +122,7 @@ func (s *shelf) look(d *demand, sharers int) {
 		}
 		v.whole = append(v.whole, loss)
 	}
-	v.mig, v.share = v.mig[:0], v.share[:0]
+	v.mig, v.share, v.starts = v.mig[:0], v.share[:0], v.starts[:0]
 	if s.geo.Model.HasMIG() {
 		for state := range gpu.Mask(1) << s.geo.Model.Units {
 			v.mig = append(v.mig, s.lossMIG(d, state))
@@ -170,8 +204,7 @@ func (p *poolIndex) scarcity() {
 	press := make([]float64, len(p.shelves))
 	total, all := 0.0, 0.0
 	for i := range p.demand.class {
-		x := &p.demand.Expect[i]
-		need := float64(x.Members) * float64(max(x.Request.GPUs*1000, x.Request.Milli, 1))
+		need := float64(p.demand.Expect[i].Members) * float64(p.need(i))
 		supply := 0.0
 		for _, s := range p.shelves {
 			if s != nil && s.view.forms[i].can {

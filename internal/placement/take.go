@@ -11,27 +11,48 @@ import (
 // from a fact that once did.
 func (c *Cluster) Take(w Holder, p work.Part) {
 	c.spend(c.Hosts[p.Host], p.CPUMilli, p.MemMiB)
-	for _, s := range p.Slices {
+	c.change(p, func(s *work.Slice) {
 		g := c.GPUs[s.GPU]
-		c.put(g, len(g.Held), Held{w, s})
+		c.put(g, len(g.Held), Held{w, *s})
+	})
+}
+
+// change does something with each slice of a part and then moves its host in the
+// index: once, as the GPUs of a part are of one bay.
+func (c *Cluster) change(p work.Part, do func(*work.Slice)) {
+	if len(p.Slices) == 0 {
+		return
 	}
+	h := c.Hosts[p.Host]
+	b := &h.bays[c.GPUs[p.Slices[0].GPU].bay]
+	was := b.at()
+	for i := range p.Slices {
+		do(&p.Slices[i])
+	}
+	c.settle(h, b, was)
 }
 
 // Free takes a part back from its owner.
 func (c *Cluster) Free(o work.Owner, p work.Part) {
-	for _, s := range p.Slices {
+	c.change(p, func(s *work.Slice) {
 		g := c.GPUs[s.GPU]
 		c.drop(g, g.find(o, s))
-	}
+	})
 	c.spend(c.Hosts[p.Host], -p.CPUMilli, -p.MemMiB)
 }
 
 // find is the position of an owner's slice among those that stand on a GPU.
-func (g *GPU) find(o work.Owner, s work.Slice) int {
-	return slices.IndexFunc(g.Held, func(x Held) bool { return x.Owner == o && x.Slice.Start == s.Start })
+func (g *GPU) find(o work.Owner, s *work.Slice) int {
+	for i := range g.Held {
+		if x := &g.Held[i]; x.Owner == o && x.Slice.Start == s.Start {
+			return i
+		}
+	}
+	return -1
 }
 
-// put makes a slice stand on a GPU, at a position among those that do.
+// put makes a slice stand on a GPU, at a position among those that do. The bay must be
+// settled afterwards.
 func (c *Cluster) put(g *GPU, at int, x Held) {
 	c.unindex(g)
 	g.Mode = x.Slice.Mode

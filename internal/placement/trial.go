@@ -38,15 +38,15 @@ func (t *Trial) Take(w Holder, p work.Part) {
 // Free takes a part back from its owner.
 func (t *Trial) Free(o work.Owner, p work.Part) {
 	x := step{owner: o, part: p, freed: make([]freed, 0, len(p.Slices))}
-	for _, s := range p.Slices {
+	t.c.change(p, func(s *work.Slice) {
 		g := t.c.GPUs[s.GPU]
 		at := g.find(o, s)
 		if at < 0 {
-			continue // it does not stand there: nothing to free, nothing to undo
+			return // it does not stand there: nothing to free, nothing to undo
 		}
 		x.freed = append(x.freed, freed{g.Held[at], at})
 		t.c.drop(g, at)
-	}
+	})
 	t.c.spend(t.c.Hosts[p.Host], -p.CPUMilli, -p.MemMiB)
 	t.steps = append(t.steps, x)
 }
@@ -65,9 +65,13 @@ func (t *Trial) UndoTo(mark int) {
 			continue
 		}
 		t.c.spend(t.c.Hosts[x.part.Host], x.part.CPUMilli, x.part.MemMiB)
-		for _, f := range slices.Backward(x.freed) {
-			t.c.put(t.c.GPUs[f.held.Slice.GPU], f.at, f.held)
-		}
+		last := len(x.freed)
+		t.c.change(x.part, func(*work.Slice) {
+			if last--; last >= 0 {
+				f := &x.freed[last]
+				t.c.put(t.c.GPUs[f.held.Slice.GPU], f.at, f.held)
+			}
+		})
 	}
 	t.steps = t.steps[:mark]
 }

@@ -31,23 +31,36 @@ func (y *yieldRows) row(then, now int) *set {
 	return y.rows[then][now]
 }
 
-// show puts a host into the rows of what its bay counts.
-func (y *yields) show(h *Host, b *bay) {
-	now := b.count()
+func (y *yields) enter(h *Host, at spot) {
 	for p := range y {
-		y[p].row(b.yield[p].whole, now).add(h.Number)
-		if b.yield[p].some > 0 {
+		y[p].row(at.yield[p].whole, at.free).add(h.Number)
+		if at.yield[p].some > 0 {
 			y[p].some.add(h.Number)
 		}
 	}
 }
 
-// hide undoes show, before the bay changes.
-func (y *yields) hide(h *Host, b *bay) {
-	now := b.count()
+func (y *yields) leave(h *Host, at spot) {
 	for p := range y {
-		y[p].rows[b.yield[p].whole][now].remove(h.Number)
+		y[p].rows[at.yield[p].whole][at.free].remove(h.Number)
 		y[p].some.remove(h.Number)
+	}
+}
+
+// move does what has changed of leave and enter.
+func (y *yields) move(h *Host, was, now spot) {
+	for p := range y {
+		a, b := was.yield[p], now.yield[p]
+		if a.whole != b.whole || was.free != now.free {
+			y[p].rows[a.whole][was.free].remove(h.Number)
+			y[p].row(b.whole, now.free).add(h.Number)
+		}
+		switch {
+		case a.some == 0 && b.some > 0:
+			y[p].some.add(h.Number)
+		case a.some > 0 && b.some == 0:
+			y[p].some.remove(h.Number)
+		}
 	}
 }
 
