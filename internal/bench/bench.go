@@ -5,3 +5,8 @@
 // was measured and what was not. Nothing here decides a test: the numbers are for
 // people to read and to repeat.
 package bench
+
+// OptionError is an option that an experiment cannot use.
+type OptionError struct{ Msg string }
+
+func (e *OptionError) Error() string { return e.Msg }

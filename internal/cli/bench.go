@@ -27,7 +27,7 @@ Numbers of packing and mig are the same on every machine; times are this machine
   gpupool bench mig --report mig.html`,
 		Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.benchPackingCmd(), a.benchMIGCmd())
+	c.AddCommand(a.benchPackingCmd(), a.benchMIGCmd(), a.benchEngineCmd())
 	return c
 }
 
@@ -216,6 +216,60 @@ other projects do beside choosing a place.`,
 	_ = c.RegisterFlagCompletionFunc("mix", cobra.FixedCompletions(migMixes(), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("model", cobra.FixedCompletions(sevenSlices(), cobra.ShellCompDirectiveNoFileComp))
 	return c
+}
+
+func (a *App) benchEngineCmd() *cobra.Command {
+	var b benchFlags
+	var o bench.EngineOptions
+	c := &cobra.Command{
+		Use: "engine", Short: "How fast places are found, at several sizes of a cluster", Args: cobra.NoArgs,
+		Long: `Measures on one core, on hosts of 8 H100s, how many tasks find a place in a second, what the
+state takes of memory, how long it takes to say who must yield for a task of 8 GPUs when every
+GPU is taken, and how long to say that a gang of 80 GPUs cannot fit then.
+
+These are decisions in memory. Not measured: the journal, the API, drivers and runners, and the
+start of a process. Do not compare them with another scheduler's time from submission to start.`,
+		Example: `  gpupool bench engine
+  gpupool bench engine --gpus 1000,100000 --json`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runBench(a, &b, "engine", func(progress func(done, total int)) (*bench.EngineResult, error) {
+				o.Progress = progress
+				r, err := bench.Engine(c.Context(), o)
+				if unusable, ok := errors.AsType[*bench.OptionError](err); ok {
+					err = usage(unusable)
+				}
+				return r, err
+			}, enginePage)
+		},
+	}
+	c.Flags().IntSliceVar(&o.GPUs, "gpus", []int{1_000, 8_000, 10_000, 100_000}, "sizes of the cluster, multiples of 8")
+	b.register(c)
+	return c
+}
+
+// enginePage shows the speed at each size.
+func enginePage(r *bench.EngineResult, _ bool) bench.Page {
+	p := bench.Page{
+		Title: "Speed of decisions",
+		Intro: "Decisions in memory on one core, on hosts of 8 × H100.",
+		Head:  []string{"GPUs", "decisions/s", "ends/s", "engine steps/s", "bytes/GPU", "reclaim 8 GPUs", "no to 80 GPUs"},
+		WallS: r.WallS,
+	}
+	rates := bench.Series{Name: "decisions per second"}
+	for _, s := range r.Sizes {
+		p.Rows = append(p.Rows, []string{fmt.Sprint(s.GPUs), fmt.Sprintf("%.0f", s.DecisionsPerS), fmt.Sprintf("%.0f", s.EndsPerS),
+			fmt.Sprintf("%.0f", s.StepsPerS), fmt.Sprintf("%.0f", s.BytesPerGPU), fmt.Sprintf("%.2f ms", s.ReclaimMS), fmt.Sprintf("%.4f ms", s.InfeasibleGangMS)})
+		rates.Points = append(rates.Points, bench.Point{X: float64(s.GPUs), Y: s.DecisionsPerS})
+	}
+	for _, x := range r.Included {
+		p.Notes = append(p.Notes, "included: "+x)
+	}
+	for _, x := range r.Excluded {
+		p.Notes = append(p.Notes, "not included: "+x)
+	}
+	p.Notes = append(p.Notes, r.Notes...)
+	p.Draw = bench.Lines("GPUs", "decisions per second on one core", []bench.Series{rates})
+	return p
 }
 
 // migMixes is what --mix knows.

@@ -4,14 +4,15 @@ import "math/bits"
 
 // cell is a set of hosts, or of GPUs by their hosts, that finds the next member
 // whose host has enough CPU and memory without looking at each: every word of the
-// set, and every 64 words together, know the most that is left under them. That
-// knowledge is raised at once when more becomes free, and lowered only by a search
-// that looked in vain, so a change costs next to nothing.
+// set, and every 64 words together, know an amount that none under them exceeds. It
+// is what hosts have in all at first, and lowered to what they have left by a search
+// that looked in vain; the hosts concerned are marked, and raise it again when they
+// get something back. So as long as nothing is short a change costs nothing.
 type cell struct {
 	set
 	gpus bool     // members are GPUs
-	word []amount // the most under each word of the lowest level
-	over []amount // the most under 64 of those
+	word []amount // the most that may be under each word of the lowest level
+	over []amount // the same for 64 of those
 }
 
 // amount is what is left of a host.
@@ -21,13 +22,13 @@ func (a amount) covers(need amount) bool { return a.cpu >= need.cpu && a.mem >= 
 
 func (a *amount) raise(b amount) { a.cpu, a.mem = max(a.cpu, b.cpu), max(a.mem, b.mem) }
 
-// enter adds a member whose host has so much left.
+// enter adds a member whose host has so much in all.
 func (s *cell) enter(i int, has amount) {
 	s.add(i)
 	s.raise(i, has)
 }
 
-// raise tells that the host of a member has more left than before.
+// raise tells that a member's host may have as much as that.
 func (s *cell) raise(i int, has amount) {
 	w := i >> 6
 	for len(s.word) <= w {
@@ -68,13 +69,16 @@ func (c *Cluster) searchWord(s *cell, i int, need amount) int {
 	most := amount{-1, -1}
 	for rest := all >> (i & 63) << (i & 63); rest != 0; rest &= rest - 1 {
 		n := w<<6 + bits.TrailingZeros64(rest)
-		has := c.left(s, n)
+		has := c.host(s, n).left()
 		if has.covers(need) {
 			return n
 		}
 		most.raise(has)
 	}
 	if i&63 == 0 || all&(1<<(i&63)-1) == 0 {
+		for rest := all; rest != 0; rest &= rest - 1 {
+			c.host(s, w<<6+bits.TrailingZeros64(rest)).lowered = true
+		}
 		s.word[w] = most
 		s.lowerOver(w >> 6)
 	}
@@ -90,10 +94,10 @@ func (s *cell) lowerOver(o int) {
 	s.over[o] = most
 }
 
-// left is what the host of a member has left.
-func (c *Cluster) left(s *cell, n int) amount {
+// host is that of a member.
+func (c *Cluster) host(s *cell, n int) *Host {
 	if s.gpus {
 		n = c.GPUs[n].Host
 	}
-	return amount{c.Hosts[n].CPUMilli, c.Hosts[n].MemMiB}
+	return c.Hosts[n]
 }

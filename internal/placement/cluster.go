@@ -41,23 +41,27 @@ type Held struct {
 	Slice work.Slice
 }
 
-// Host is a machine and what is free of it.
+// Host is a machine and what is free of it. What a decision reads stands first, close
+// together: on large clusters its cost is that of the memory it touches.
 type Host struct {
 	Number   int
-	Info     gpu.HostInfo
-	Pool     string
+	CPUMilli int64 // free
+	MemMiB   int64 // free
 	Up       bool
 	Cordoned bool
-	CPUMilli int64  // free
-	MemMiB   int64  // free
-	GPUs     []int  // numbers
-	bays     []bay  // its GPUs by model
+	lowered  bool       // some cell may think that less is left of this host than it has in all
+	stamp    uint32     // changes with everything that its outlook depends on
+	level    int        // its cells in the index
+	idle     int64      // thousandths of usable GPUs that are not taken
+	in       *poolIndex // of Pool
+	bays     []bay      // its GPUs by model
+	all      amount     // CPU and memory when nothing is taken
+	outlook  outlook
+	GPUs     []int // numbers
+	Pool     string
+	Info     gpu.HostInfo
 	shape    *shape // with all its GPUs
 	sound    *shape // with those not broken; nil while it cannot be used
-	level    int    // its cells in the index
-	idle     int64  // thousandths of usable GPUs that are not taken
-	stamp    uint32 // changes with everything that its outlook depends on
-	outlook  outlook
 }
 
 // bay is the GPUs of one model in one host.
@@ -85,23 +89,24 @@ func (b *bay) linked() int {
 	return n
 }
 
-// GPU is a device and what stands on it.
+// GPU is a device and what stands on it. What a decision reads stands first.
 type GPU struct {
 	Number int
-	ID     string
-	Model  string
 	Host   int
-	Health gpu.Health
-	Until  work.Time // of HealthSuspect
-	Why    string    // of a health other than ok
-	Mode   gpu.Mode
-	Mask   gpu.Mask
-	Tenant string // ModeShared
-	Milli  int    // taken, in thousandths
-	MemMiB int64  // taken by shares
-	Held   []Held
 
 	model, bay, slot int
+
+	Health gpu.Health
+	Mode   gpu.Mode
+	Mask   gpu.Mask
+	Milli  int   // taken, in thousandths
+	MemMiB int64 // taken by shares
+	Held   []Held
+	Tenant string // ModeShared
+	ID     string
+	Model  string
+	Until  work.Time // of HealthSuspect
+	Why    string    // of a health other than ok
 }
 
 // Cluster is all hosts and GPUs, indexed.
@@ -236,7 +241,7 @@ func (c *Cluster) CheckHost(h gpu.HostInfo) error {
 
 // AddHost adds a host, not usable until SetUsable. CheckHost must have passed.
 func (c *Cluster) AddHost(info gpu.HostInfo, pool string) *Host {
-	h := &Host{Number: len(c.Hosts), Info: info, Pool: pool, CPUMilli: info.CPUMilli, MemMiB: info.MemMiB}
+	h := &Host{Number: len(c.Hosts), Info: info, Pool: pool, CPUMilli: info.CPUMilli, MemMiB: info.MemMiB, all: amount{info.CPUMilli, info.MemMiB}}
 	c.Hosts = append(c.Hosts, h)
 	c.byName[info.Name] = h.Number
 	var domains [][]string // by bay
@@ -288,6 +293,7 @@ func links(domains []string) []uint64 {
 // enroll gives the bays of a host their places in the index of its pool.
 func (c *Cluster) enroll(h *Host) {
 	p := c.pool(h.Pool)
+	h.in = p
 	for i := range h.bays {
 		b := &h.bays[i]
 		p.stock(b.model, c.models[b.model])

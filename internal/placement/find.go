@@ -137,10 +137,13 @@ func (s *search) weigh(r *row, o *option, fits func(n int) bool) {
 	for used := r.used >> low << low; used != 0; used &= used - 1 {
 		cell := r.cells[bits.TrailingZeros32(used)]
 		left := looks
-		for n := s.c.nextFit(cell, 0, s.need); n >= 0 && left > 0; n = s.c.nextFit(cell, n+1, s.need) {
-			if fits == nil || fits(n) {
-				s.consider(r, o, n)
-				left--
+		for n := s.c.nextFit(cell, 0, s.need); n >= 0; n = s.c.nextFit(cell, n+1, s.need) {
+			if fits != nil && !fits(n) {
+				continue
+			}
+			s.consider(r, o, n)
+			if left--; left == 0 {
+				break
 			}
 		}
 	}
@@ -148,35 +151,35 @@ func (s *search) weigh(r *row, o *option, fits func(n int) bool) {
 
 // consider compares the option at one place with the best so far.
 func (s *search) consider(r *row, o *option, n int) {
-	x := choice{option: *o, loss: o.loss, host: n, gpu: -1}
+	host, g := n, -1
 	if r.gpus {
-		x.host, x.gpu = s.c.GPUs[n].Host, n
+		host, g = s.c.GPUs[n].Host, n
 	}
-	h := s.c.Hosts[x.host]
-	x.idle = h.idle
-	x.loss += s.p.demand.tight(h, o.takes)
+	h := s.c.Hosts[host]
+	loss := o.loss + s.p.demand.tight(h, o.takes)
 	if !s.fed {
 		look := s.c.outlookOf(s.p, h)
 		after := amount{h.CPUMilli - s.need.cpu, h.MemMiB - s.need.mem}
-		x.loss += s.p.demand.unfed(after, h.idle-o.takes, look.room, o.drop) - look.unfed
+		loss += s.p.demand.unfed(after, h.idle-o.takes, look.room, o.drop) - look.unfed
 	}
-	if !s.ok || x.better(&s.best) {
-		s.best, s.ok = x, true
+	if !s.ok || s.better(loss, h.idle, o) {
+		s.best, s.ok = choice{*o, loss, h.idle, host, g}, true
 	}
 }
 
-// better compares two choices: least loss, then the fuller GPU, then the lower start,
-// then the fuller host.
-func (x *choice) better(y *choice) bool {
+// better compares an option at a host with the best so far: least loss, then the
+// fuller GPU, then the lower start, then the fuller host.
+func (s *search) better(loss, idle int64, o *option) bool {
+	y := &s.best
 	switch {
-	case x.loss != y.loss:
-		return x.loss < y.loss
-	case x.spare != y.spare:
-		return x.spare < y.spare
-	case x.start != y.start:
-		return x.start < y.start
+	case loss != y.loss:
+		return loss < y.loss
+	case o.spare != y.spare:
+		return o.spare < y.spare
+	case o.start != y.start:
+		return o.start < y.start
 	}
-	return x.idle < y.idle
+	return idle < y.idle
 }
 
 // part turns the best choice into a part.
@@ -204,7 +207,7 @@ func (s *search) part() (work.Part, bool) {
 // bayOf is the bay of a host that stands on a shelf.
 func (h *Host) bayOf(c *Cluster, s *shelf) *bay {
 	for i := range h.bays {
-		if c.pools[h.Pool].shelves[h.bays[i].model] == s {
+		if h.in.shelves[h.bays[i].model] == s {
 			return &h.bays[i]
 		}
 	}

@@ -13,9 +13,9 @@ func (c *Cluster) changeHost(h *Host, change func()) {
 	if h.Up && !h.Cordoned {
 		c.withdraw(h)
 	}
-	c.pools[h.Pool].demand.ready = false
+	h.in.demand.ready = false
 	change()
-	c.pools[h.Pool].demand.ready = false // what is scarce depends on what there is
+	h.in.demand.ready = false // what is scarce depends on what there is
 	if h.sound != nil {
 		h.sound.up--
 		h.sound = nil
@@ -43,25 +43,25 @@ func (c *Cluster) eachBay(h *Host, do func(*GPU)) {
 // present makes a host known to the index, as one without usable GPUs yet.
 func (c *Cluster) present(h *Host) {
 	if len(h.GPUs) == 0 {
-		c.pools[h.Pool].bare.enter(h.level, h.Number, h.left())
+		h.in.bare.enter(h.level, h.Number, h.all)
 	}
 	for i := range h.bays {
 		b := &h.bays[i]
 		b.free, b.yield = 0, [work.Priorities]yieldCount{}
 		b.enter(h, b.at())
-		c.pools[h.Pool].shelves[b.model].yields.enter(h, b.at())
+		h.in.shelves[b.model].yields.enter(h, b.at())
 	}
 }
 
 // withdraw undoes present, when none of the host's GPUs is indexed.
 func (c *Cluster) withdraw(h *Host) {
 	if len(h.GPUs) == 0 {
-		c.pools[h.Pool].bare.leave(h.level, h.Number)
+		h.in.bare.leave(h.level, h.Number)
 	}
 	for i := range h.bays {
 		b := &h.bays[i]
 		b.leave(h, b.at())
-		c.pools[h.Pool].shelves[b.model].yields.leave(h, b.at())
+		h.in.shelves[b.model].yields.leave(h, b.at())
 	}
 }
 
@@ -85,13 +85,13 @@ func (c *Cluster) settle(h *Host, b *bay, was spot) {
 		b.leave(h, was)
 		b.enter(h, now)
 	}
-	c.pools[h.Pool].shelves[b.model].yields.move(h, was, now)
+	h.in.shelves[b.model].yields.move(h, was, now)
 }
 
 // enter puts a host into the rows of the number of free GPUs that the bay has.
 func (b *bay) enter(h *Host, at spot) {
 	for _, s := range b.in {
-		s.row(at.free, at.linked).enter(h.level, h.Number, h.left())
+		s.row(at.free, at.linked).enter(h.level, h.Number, h.all)
 		s.hosts[at.free]++
 		s.changed(at.free)
 	}
@@ -118,7 +118,7 @@ func (c *Cluster) index(g *GPU) {
 	if !c.usable(g) {
 		return
 	}
-	s := c.pools[h.Pool].shelves[g.model]
+	s := h.in.shelves[g.model]
 	s.usable++
 	h.idle += s.idle(g)
 	b := &h.bays[g.bay]
@@ -129,13 +129,13 @@ func (c *Cluster) index(g *GPU) {
 		s.free++
 	case gpu.ModeMIG:
 		s.part++
-		s.state(g.Mask).enter(h.level, g.Number, h.left())
+		s.state(g.Mask).enter(h.level, g.Number, h.all)
 		s.cut.add(int(g.Mask))
 	case gpu.ModeShared:
 		if len(g.Held) < c.Sharers {
 			free := s.sharable(g)
 			l := s.sharedBy(g.Tenant)
-			l.row(free).enter(h.level, g.Number, h.left())
+			l.row(free).enter(h.level, g.Number, h.all)
 			l.have.add(free)
 		}
 	case gpu.ModeWhole:
@@ -149,7 +149,7 @@ func (c *Cluster) unindex(g *GPU) {
 	if !c.usable(g) {
 		return
 	}
-	s := c.pools[h.Pool].shelves[g.model]
+	s := h.in.shelves[g.model]
 	s.usable--
 	h.idle -= s.idle(g)
 	b := &h.bays[g.bay]
@@ -232,22 +232,23 @@ func (c *Cluster) spend(h *Host, cpu, mem int64) {
 	h.CPUMilli -= cpu
 	h.MemMiB -= mem
 	h.level = cpuLevel(h.CPUMilli)
-	if !h.Up || h.Cordoned || h.level == was && cpu >= 0 && mem >= 0 {
+	if !h.Up || h.Cordoned || h.level == was && (!h.lowered || cpu >= 0 && mem >= 0) {
 		return
 	}
+	h.lowered = false
 	c.eachRow(h, func(r *row, i int) {
 		if h.level == was {
-			r.cells[was].raise(i, h.left())
+			r.cells[was].raise(i, h.all)
 			return
 		}
 		r.leave(was, i)
-		r.enter(h.level, i, h.left())
+		r.enter(h.level, i, h.all)
 	})
 }
 
 // eachRow tells the rows in which a usable host and its GPUs stand.
 func (c *Cluster) eachRow(h *Host, do func(r *row, i int)) {
-	p := c.pools[h.Pool]
+	p := h.in
 	if len(h.GPUs) == 0 {
 		do(&p.bare, h.Number)
 	}

@@ -25,6 +25,10 @@ func (x *reclaiming) bundles(b *bay) (free int, out []bundle) {
 			free++
 			continue
 		}
+		if last := len(out) - 1; last >= 0 && len(g.Held) == 1 && len(out[last].owners) == 1 && out[last].owners[0] == task(g.Held[0].Owner) {
+			out[last].gpus++ // the usual case: GPUs of one task side by side
+			continue
+		}
 		u := bundle{gpus: 1}
 		for i := range g.Held {
 			u.owners = append(u.owners, x.meet(g.Held[i].Holder))
@@ -62,13 +66,10 @@ func (x *reclaiming) wholeGPUs(b *bay, gpus int) (bill, bool) {
 			continue
 		}
 		for n := need; n > 0; n-- {
-			from := best[max(n-u.gpus, 0)]
-			if !from.ok {
-				continue
-			}
-			w := way{bill{append(slices.Clone(from.tasks), one.tasks...), from.lost + one.lost}, true}
-			if !best[n].ok || w.less(best[n].bill) {
-				best[n] = w
+			from := &best[max(n-u.gpus, 0)]
+			lost, tasks := from.lost+one.lost, len(from.tasks)+len(one.tasks)
+			if from.ok && (!best[n].ok || lost < best[n].lost || lost == best[n].lost && tasks < len(best[n].tasks)) {
+				best[n] = way{bill{slices.Concat(from.tasks, one.tasks), lost}, true}
 			}
 		}
 	}

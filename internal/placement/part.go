@@ -39,10 +39,38 @@ func (s *search) cut(sh *shelf, fit work.Fit) {
 	if p.Attr != "" {
 		below = func(n int) bool { return sh.belowMax(s.c.GPUs[n], p) }
 	}
-	for m := sh.cut.next(0); m >= 0; m = sh.cut.next(m + 1) {
-		if from := gpu.Mask(m); sh.geo.Best(fit.Profile, from) >= 0 {
-			o := s.cutting(sh, fit, state{mode: gpu.ModeMIG, mask: from}, 0)
-			s.weigh(sh.states[m], &o, below)
+	look := func(from gpu.Mask) {
+		o := s.cutting(sh, fit, state{mode: gpu.ModeMIG, mask: from}, 0)
+		s.weigh(sh.states[from], &o, below)
+	}
+	if !s.fed {
+		sh.eachCut(fit, func(from gpu.Mask, _ int64) { look(from) })
+		return
+	}
+	first, least := gpu.Mask(0), int64(0) // the likeliest state first: it spares looking at most others
+	sh.eachCut(fit, func(from gpu.Mask, loss int64) {
+		if first == 0 || loss < least {
+			first, least = from, loss
+		}
+	})
+	if first == 0 {
+		return
+	}
+	look(first)
+	sh.eachCut(fit, func(from gpu.Mask, loss int64) {
+		if from != first && (!s.ok || loss <= s.best.loss) {
+			look(from)
+		}
+	})
+}
+
+// eachCut tells the states of cut GPUs that have room for a profile, and what their
+// loss grows by at its best start.
+func (s *shelf) eachCut(fit work.Fit, do func(from gpu.Mask, loss int64)) {
+	p := &s.geo.Model.Profiles[fit.Profile]
+	for m := s.cut.next(0); m >= 0; m = s.cut.next(m + 1) {
+		if from := gpu.Mask(m); s.geo.Best(fit.Profile, from) >= 0 {
+			do(from, s.view.mig[from|p.Mask(s.view.bestStart(s.geo, fit.Profile, from))]-s.view.mig[from])
 		}
 	}
 }
@@ -103,8 +131,8 @@ func (s *search) cutting(sh *shelf, fit work.Fit, from state, free int) option {
 	o := option{shelf: sh, fit: fit, start: sh.view.bestStart(sh.geo, fit.Profile, from.mask)}
 	to := state{mode: gpu.ModeMIG, mask: from.mask | sh.geo.Model.Profiles[fit.Profile].Mask(o.start)}
 	o.loss = sh.view.mig[to.mask]
-	o.takes = sh.idleMIG(from.mask) - sh.idleMIG(to.mask)
-	o.spare = sh.idleMIG(to.mask)
+	o.takes = sh.view.idle[from.mask] - sh.view.idle[to.mask]
+	o.spare = sh.view.idle[to.mask]
 	s.price(sh, &o, from, to, free)
 	return o
 }

@@ -35,7 +35,7 @@ type Yield struct {
 
 // reclaimLooks is the number of hosts that are weighed against each other for one
 // member once one was found where enough tasks may yield.
-const reclaimLooks = 1024
+const reclaimLooks = 512
 
 // Reclaim finds the tasks whose yielding loses the least work, of equal ones the
 // fewest tasks, among up to reclaimLooks hosts: those where the fewest GPUs are short
@@ -50,7 +50,7 @@ func (c *Cluster) Reclaim(r Reclaim) (Yield, bool) {
 	c.prepare(p)
 	t := c.Try()
 	defer t.Undo()
-	x := &reclaiming{c: c, p: p, r: r, t: t, used: map[string]int{}, claims: map[work.Owner]claimed{}}
+	x := &reclaiming{c: c, p: p, r: r, t: t, used: map[string]int{}, claims: make(map[work.Owner]claimed, reclaimLooks)}
 	one := r.Query
 	one.Request.Members = 0
 	for m := range r.Request.Count() {
@@ -246,7 +246,10 @@ func (x *reclaiming) onHost(h *Host, sh *shelf, q Query) (bill, bool) {
 // price adds up what tasks lose, or says that some must not yield.
 func (x *reclaiming) price(owners []work.Owner) (bill, bool) {
 	var b bill
-	taken := map[string]int{}
+	var taken map[string]int
+	if x.r.Budget != nil {
+		taken = map[string]int{}
+	}
 	for _, o := range owners {
 		if slices.Contains(b.tasks, o) {
 			continue
@@ -255,8 +258,10 @@ func (x *reclaiming) price(owners []work.Owner) (bill, bool) {
 		if !k.ok {
 			return b, false
 		}
-		if taken[k.Tenant]++; x.r.Budget != nil && x.used[k.Tenant]+taken[k.Tenant] > x.r.Budget(k.Tenant) {
-			return b, false
+		if taken != nil {
+			if taken[k.Tenant]++; x.used[k.Tenant]+taken[k.Tenant] > x.r.Budget(k.Tenant) {
+				return b, false
+			}
 		}
 		b.tasks = append(b.tasks, o)
 		b.lost += k.Lost

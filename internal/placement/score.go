@@ -36,6 +36,7 @@ type view struct {
 	whole  []int64  // [n] loss of n free GPUs of a host
 	mig    []int64  // [state] loss of a cut GPU
 	share  []int64  // [idle thousandths] loss of a shared GPU
+	idle   []int64  // [state] what is not taken of a cut GPU
 	starts [][]int8 // [profile][state] where it is cut, once it was asked
 	scarce float64  // added to the score for each thousandth taken
 }
@@ -122,10 +123,11 @@ func (s *shelf) look(d *demand) {
 		}
 		v.whole = append(v.whole, loss)
 	}
-	v.mig, v.share, v.starts = v.mig[:0], v.share[:0], v.starts[:0]
+	v.mig, v.idle, v.share, v.starts = v.mig[:0], v.idle[:0], v.share[:0], v.starts[:0]
 	if s.geo.Model.HasMIG() {
 		for state := range gpu.Mask(1) << s.geo.Model.Units {
 			v.mig = append(v.mig, s.lossMIG(d, state))
+			v.idle = append(v.idle, s.idleMIG(state))
 		}
 	}
 	for idle := range 1001 {
