@@ -180,7 +180,7 @@ func level(verbose bool) slog.Level {
 func engineConfig(o cli.ServeOptions) engine.Config {
 	cfg := engine.Config{
 		AllocTimeout: time.Duration(o.Config.Allocation.Timeout), AllocRetries: o.Config.Allocation.Retries,
-		Sharers: o.Config.Sharing.Tasks, Grace: time.Duration(o.Config.Allocation.Grace), KeepEnded: o.Config.Server.Keep,
+		Sharers: o.Config.Sharing.Tasks, Topology: o.Config.Allocation.Topology, Grace: time.Duration(o.Config.Allocation.Grace), KeepEnded: o.Config.Server.Keep,
 	}
 	for _, m := range gpu.Builtin() {
 		cfg.Models = append(cfg.Models, gpu.NewGeometry(m))

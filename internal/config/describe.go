@@ -88,6 +88,10 @@ func Example() string {
 		case reflect.Struct:
 			fmt.Fprintf(&b, "\n# %s\n%s:\n", doc, key(f))
 		case reflect.Slice:
+			if f.Type.Elem().Kind() == reflect.String {
+				fmt.Fprintf(&b, "%s# %s\n%s# %s: [rack]\n", indent, doc, indent, key(f))
+				break
+			}
 			fmt.Fprintf(&b, "\n# %s\n# pools:\n#   - name: %s\n#     hosts: [\"*\"]   # name patterns\n#     mode: dynamic  # or static: whole GPUs, exclusive\n#     ttl: 1h        # queue.ttl if left out\n", doc, DefaultPool)
 		default:
 			fmt.Fprintf(&b, "%s# %s\n%s%s: %s\n", indent, doc, indent, key(f), scalar(v))

@@ -25,6 +25,7 @@ type Config struct {
 	AllocTimeout time.Duration   // from placed to running; default 30 s, negative = none
 	AllocRetries int             // failed allocations before a task fails; default 5
 	Sharers      int             // tasks that share one GPU at most; default 4
+	Topology     []string        // host labels that name groups of near hosts, widest first; default rack
 	Grace        time.Duration   // between SIGTERM and SIGKILL unless the task says; default 10 s
 	KeepEnded    int             // ended tasks kept for questions; default 10,000
 }
@@ -38,6 +39,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Sharers == 0 {
 		c.Sharers = placement.DefaultSharers
+	}
+	if c.Topology == nil {
+		c.Topology = []string{"rack"}
 	}
 	if c.Grace == 0 {
 		c.Grace = 10 * time.Second
@@ -176,7 +180,7 @@ func New(cfg Config) *Engine {
 		strikes: map[int]int{}, pools: map[string]*pool{}, tenants: map[string]*work.Tenant{}, held: map[string]int{},
 		tasks: map[work.TaskID]*Task{}, leases: map[leaseKey]*Lease{}, keys: map[string]work.TaskID{},
 	}
-	e.cluster.Sharers = cfg.Sharers
+	e.cluster.Sharers, e.cluster.Topology = cfg.Sharers, cfg.Topology
 	return e
 }
 

@@ -89,6 +89,9 @@ func (e *Engine) Explain(id work.TaskID) (Explanation, error) {
 	switch {
 	case t.State == work.Queued:
 		x.Reason = e.whyWaiting(t)
+		if x.Reason.Code == work.WaitGPUs {
+			x.Reason.Msg += e.roomFor(t)
+		}
 		x.Ahead = e.pools[t.Spec.Pool].queue.Ahead(id, t.Spec.Priority)
 		if t.Reason.Code != "" { // it was placed before
 			x.Reason.Msg += "; before that: " + t.Reason.Msg

@@ -10,10 +10,8 @@ import (
 type Geometry struct {
 	Model  Model
 	starts [][]Mask // [profile][state] -> bit s set when start s is legal and free
-	best   [][]int8 // [profile][state] -> the start that leaves most room, -1 if none
 	count  [][]int8 // [profile][state] -> how many of it fit at most
 	room   []int16  // [state] -> Room
-	states [][]Mask // [profile] -> non-empty states with room for it, fullest first
 }
 
 // NewGeometry computes the tables of a model. The model must be valid.
@@ -24,78 +22,27 @@ func NewGeometry(m Model) *Geometry {
 	}
 	n := 1 << m.Units
 	for _, p := range m.Profiles {
-		row := make([]Mask, n)
-		for state := range n {
+		starts, count := make([]Mask, n), make([]int8, n)
+		for state := range Mask(n) {
 			for _, s := range p.Starts {
-				if Mask(state)&p.Mask(s) == 0 {
-					row[state] |= 1 << s
+				if state&p.Mask(s) == 0 {
+					starts[state] |= 1 << s
 				}
 			}
+			count[state] = int8(p.most(state))
 		}
-		g.starts = append(g.starts, row)
+		g.starts, g.count = append(g.starts, starts), append(g.count, count)
 	}
-	for state := range n {
-		g.room = append(g.room, int16(g.sumRoom(Mask(state))))
-	}
-	for i, p := range m.Profiles {
-		best, count := make([]int8, n), make([]int8, n)
-		var room []Mask
-		for state := range n {
-			best[state] = g.bestStart(p, i, Mask(state))
-			count[state] = int8(p.most(Mask(state)))
-			if state != 0 && best[state] >= 0 {
-				room = append(room, Mask(state))
-			}
-		}
-		g.best = append(g.best, best)
-		g.count = append(g.count, count)
-		g.states = append(g.states, fullestFirst(room))
+	for state := range Mask(n) {
+		g.room = append(g.room, int16(g.sumRoom(state)))
 	}
 	return g
-}
-
-// bestStart picks, among the legal free starts, the one after which most
-// placements of plain profiles remain possible; ties go to the highest start,
-// which keeps the low units free for the profiles that may only start there.
-func (g *Geometry) bestStart(p Profile, i int, state Mask) int8 {
-	best, bestRoom := int8(-1), -1
-	for _, s := range p.Starts {
-		if g.starts[i][state]&(1<<s) == 0 {
-			continue
-		}
-		if room := g.Room(state | p.Mask(s)); room >= bestRoom {
-			best, bestRoom = int8(s), room
-		}
-	}
-	return best
-}
-
-// fullestFirst orders states by taken units, most first, then by value.
-func fullestFirst(states []Mask) []Mask {
-	var byCount [17][]Mask
-	for _, s := range states {
-		c := bits.OnesCount16(uint16(s))
-		byCount[c] = append(byCount[c], s)
-	}
-	out := make([]Mask, 0, len(states))
-	for c := 16; c >= 0; c-- {
-		out = append(out, byCount[c]...)
-	}
-	return out
 }
 
 // Starts returns the legal free starts of profile i in a state, as bits.
 func (g *Geometry) Starts(i int, state Mask) Mask {
 	return g.starts[i][state]
 }
-
-// Best returns the start that leaves most room for others, or -1 when the
-// profile does not fit.
-func (g *Geometry) Best(i int, state Mask) int { return int(g.best[i][state]) }
-
-// StatesFor returns the non-empty states that have room for profile i, fullest
-// first. The caller must not change it.
-func (g *Geometry) StatesFor(i int) []Mask { return g.states[i] }
 
 // Room counts the placements of plain profiles still possible in a state, each
 // weighted by its units. It is a measure to compare states with, nothing more.

@@ -193,11 +193,11 @@ func (s *search) part() (work.Part, bool) {
 	switch {
 	case x.shelf == nil:
 	case x.gpus > 0:
-		out.Slices = h.bayOf(s.c, x.shelf).pick(x.gpus)
+		out.Slices = h.bayOf(x.shelf).pick(x.gpus)
 	default:
 		n := x.gpu
 		if n < 0 {
-			n = h.bayOf(s.c, x.shelf).pick(1)[0].GPU
+			n = h.bayOf(x.shelf).pick(1)[0].GPU
 		}
 		out.Slices = []work.Slice{x.shelf.slice(n, x.fit, x.start)}
 	}
@@ -205,7 +205,7 @@ func (s *search) part() (work.Part, bool) {
 }
 
 // bayOf is the bay of a host that stands on a shelf.
-func (h *Host) bayOf(c *Cluster, s *shelf) *bay {
+func (h *Host) bayOf(s *shelf) *bay {
 	for i := range h.bays {
 		if h.in.shelves[h.bays[i].model] == s {
 			return &h.bays[i]

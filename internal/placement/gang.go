@@ -63,7 +63,7 @@ func (c *Cluster) gangIn(t *Trial, p *poolIndex, sh *shelf, in *standing, q Quer
 			return nil
 		}
 		for range together {
-			part := work.Part{Host: host, CPUMilli: r.CPUMilli, MemMiB: r.MemMiB, Slices: c.Hosts[host].bayOf(c, sh).pick(r.GPUs)}
+			part := work.Part{Host: host, CPUMilli: r.CPUMilli, MemMiB: r.MemMiB, Slices: c.Hosts[host].bayOf(sh).pick(r.GPUs)}
 			t.Take(Holder{Owner: work.Owner{Member: len(parts)}, Tenant: q.Tenant}, part)
 			parts = append(parts, part)
 		}

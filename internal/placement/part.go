@@ -69,7 +69,7 @@ func (s *search) cut(sh *shelf, fit work.Fit) {
 func (s *shelf) eachCut(fit work.Fit, do func(from gpu.Mask, loss int64)) {
 	p := &s.geo.Model.Profiles[fit.Profile]
 	for m := s.cut.next(0); m >= 0; m = s.cut.next(m + 1) {
-		if from := gpu.Mask(m); s.geo.Best(fit.Profile, from) >= 0 {
+		if from := gpu.Mask(m); s.geo.Starts(fit.Profile, from) != 0 {
 			do(from, s.view.mig[from|p.Mask(s.view.bestStart(s.geo, fit.Profile, from))]-s.view.mig[from])
 		}
 	}
@@ -137,8 +137,8 @@ func (s *search) cutting(sh *shelf, fit work.Fit, from state, free int) option {
 	return o
 }
 
-// bestStart is the start of a profile after which a board in a state has the least
-// loss, the lowest of several. The profile must fit.
+// bestStart is the start of a profile after which a board in a state has most left.
+// The profile must fit.
 func (v *view) bestStart(geo *gpu.Geometry, profile int, from gpu.Mask) int {
 	for len(v.starts) <= profile {
 		v.starts = append(v.starts, nil)
@@ -156,13 +156,24 @@ func (v *view) bestStart(geo *gpu.Geometry, profile int, from gpu.Mask) int {
 		if from&p.Mask(start) != 0 {
 			continue
 		}
-		if best < 0 || v.mig[from|p.Mask(start)] < v.mig[from|p.Mask(best)] ||
-			v.mig[from|p.Mask(start)] == v.mig[from|p.Mask(best)] && start < best {
+		if best < 0 || v.leaves(geo, from|p.Mask(start), from|p.Mask(best), start < best) {
 			best = start
 		}
 	}
 	*known = int8(best) + 1
 	return best
+}
+
+// leaves reports whether state a leaves more than b: less loss, then more room for
+// profiles of which none was asked lately, then by position.
+func (v *view) leaves(geo *gpu.Geometry, a, b gpu.Mask, lower bool) bool {
+	switch {
+	case v.mig[a] != v.mig[b]:
+		return v.mig[a] < v.mig[b]
+	case geo.Room(a) != geo.Room(b):
+		return geo.Room(a) > geo.Room(b)
+	}
+	return lower
 }
 
 // sharing is the option to share a GPU.

@@ -221,7 +221,7 @@ func (x *reclaiming) each(s *set, sh *shelf, visit func(*Host, *shelf) bool) boo
 
 // onHost finds the cheapest tasks of one host that make room for a member.
 func (x *reclaiming) onHost(h *Host, sh *shelf, q Query) (bill, bool) {
-	b := h.bayOf(x.c, sh)
+	b := h.bayOf(sh)
 	var best bill
 	ok := false
 	if q.Request.GPUs > 0 {
