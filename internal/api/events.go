@@ -163,7 +163,9 @@ func (t *teller) send() error {
 func shown(f engine.Fact) engine.Fact {
 	switch f := f.(type) {
 	case engine.Submitted:
-		f.Spec.Env = nil
+		spec := *f.Spec
+		spec.Env = nil
+		f.Spec = &spec
 		return f
 	case engine.TenantSet:
 		f.Tenant.Tokens = nil

@@ -27,7 +27,7 @@ Numbers of packing and mig are the same on every machine; times are this machine
   gpupool bench mig --report mig.html`,
 		Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.benchPackingCmd(), a.benchMIGCmd(), a.benchEngineCmd())
+	c.AddCommand(a.benchPackingCmd(), a.benchMIGCmd(), a.benchEngineCmd(), a.benchSimulateCmd())
 	return c
 }
 
@@ -270,6 +270,64 @@ func enginePage(r *bench.EngineResult, _ bool) bench.Page {
 	p.Notes = append(p.Notes, r.Notes...)
 	p.Draw = bench.Lines("GPUs", "decisions per second on one core", []bench.Series{rates})
 	return p
+}
+
+func (a *App) benchSimulateCmd() *cobra.Command {
+	var b benchFlags
+	var o bench.SimulateOptions
+	c := &cobra.Command{
+		Use: "simulate", Short: "How fast the simulator takes generated tasks through the engine", Args: cobra.NoArgs,
+		Long: `Generates tasks for several clusters and takes them through the simulator, pooled: every
+submission, placement, carve, start, end and free goes through the engine that serves, on fake
+hardware in virtual time. Clusters are simulated side by side, one on each core.
+
+Not measured: a journal on disk, the API, real processes and real GPUs.`,
+		Example: `  gpupool bench simulate --tasks 1000000
+  gpupool bench simulate --tasks 100000 --clusters 1 --hosts 50x8xH100-80GB --json`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := positive(map[string]int{"--tasks": o.Tasks, "--clusters": o.Clusters}); err != nil {
+				return err
+			}
+			return runBench(a, &b, "simulate", func(progress func(done, total int)) (*bench.SimulateResult, error) {
+				o.Progress = progress
+				r, err := bench.Simulate(c.Context(), o)
+				if unusable, ok := errors.AsType[*bench.OptionError](err); ok {
+					err = usage(unusable)
+				}
+				return r, err
+			}, simulatePage)
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&o.Tasks, "tasks", 1_000_000, "tasks in all")
+	f.IntVar(&o.Clusters, "clusters", 4, "clusters that share them evenly")
+	f.StringVar(&o.Hosts, "hosts", "200x8xH100-80GB", "shape of each cluster")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of what is generated")
+	b.register(c)
+	return c
+}
+
+// simulatePage shows how fast it went and what came of the tasks.
+func simulatePage(r *bench.SimulateResult, _ bool) bench.Page {
+	return bench.Page{
+		Title: fmt.Sprintf("%d generated tasks", r.Tasks),
+		Intro: fmt.Sprintf("Simulated on %d clusters of %s, on %d cores.", r.Clusters, r.Hosts, r.Cores),
+		Head:  []string{"", "value"},
+		Rows: [][]string{
+			{"tasks", fmt.Sprint(r.Tasks)},
+			{"succeeded", fmt.Sprint(r.Succeeded)},
+			{"clusters", fmt.Sprintf("%d of %d GPUs", r.Clusters, r.GPUs)},
+			{"time", fmt.Sprintf("%.2f s on %d cores", r.WallS, r.Cores)},
+			{"tasks per second", fmt.Sprintf("%.0f", r.TasksPerS)},
+			{"tasks per second of one core", fmt.Sprintf("%.0f", r.TasksPerCoreS)},
+			{"peak memory", fmt.Sprintf("%.0f MiB", r.PeakMiB)},
+			{"virtual time", fmt.Sprintf("%.1f days", r.VirtualDays)},
+			{"GPUs in use", fmt.Sprintf("%.1f %%", 100*r.Utilisation)},
+			{"wait, mean", fmt.Sprintf("%.1f s", r.WaitMean)},
+			{"wait, 99th percentile", fmt.Sprintf("%.1f s", r.WaitP99)},
+		},
+		Notes: r.Notes, WallS: r.WallS,
+	}
 }
 
 // migMixes is what --mix knows.

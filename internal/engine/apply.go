@@ -42,13 +42,7 @@ func (e *Engine) apply(f Fact) {
 	case Became:
 		e.applyBecame(f)
 	case Forgotten:
-		for _, id := range f.Tasks {
-			if t := e.tasks[id]; t.Spec.Key != "" {
-				delete(e.keys, idempotency(t.Spec))
-			}
-			delete(e.tasks, id)
-		}
-		e.ended = slices.DeleteFunc(e.ended, func(id work.TaskID) bool { return e.tasks[id] == nil })
+		e.applyForgotten(f.Tasks)
 	default:
 		e.applyLease(f)
 	}
@@ -63,22 +57,21 @@ func (e *Engine) applyLease(f Fact) {
 		for _, s := range p.Slices {
 			delete(e.strikes, s.GPU)
 		}
-		l.readyToStart(e.tasks[l.Task].Spec.External())
+		l.readyToStart(l.of.Spec.External())
 	case Started:
 		_, p := e.mustPart(f.Owner)
 		p.Phase = PhaseRunning
 	case Exited:
 		l, p := e.mustPart(f.Owner)
-		exit := f.Exit
-		p.Exit, p.Phase = &exit, PhaseEnded
+		p.Exit, p.Phase = e.keptExit(f.Exit), PhaseEnded
 		if l.Exit == nil || l.Exit.OK() { // the first failure decides; else the last member's end
-			l.Exit = &exit
+			l.Exit = p.Exit
 		}
 		if l.Closing {
 			p.Phase = PhaseFreeing
 		}
 	case Closing:
-		l := e.leases[leaseKey{f.Task, f.Epoch}]
+		l := e.leaseAt(f.Task, f.Epoch)
 		l.Closing, l.Then, l.Reason = true, f.Then, f.Reason
 		for _, p := range l.Parts {
 			switch p.Phase {
@@ -96,12 +89,22 @@ func (e *Engine) applyLease(f Fact) {
 	case Freed:
 		e.applyFreed(f.Owner)
 	case Renewed:
-		l := e.leases[leaseKey{f.Task, f.Epoch}]
+		l := e.leaseAt(f.Task, f.Epoch)
 		l.Expires = f.Expires
 		e.timers.add(f.Expires, timerLease, l.owner(0))
 	default:
 		panic(fmt.Sprintf("fact %T has no apply", f))
 	}
+}
+
+// keptExit returns memory that holds an exit: one piece for all that ended well,
+// which is how nearly every member ends.
+func (e *Engine) keptExit(x work.Exit) *work.Exit {
+	if x == e.endedWell {
+		return &e.endedWell
+	}
+	kept := x // not &x, which would have been allocated above already
+	return &kept
 }
 
 func (e *Engine) mustPart(o work.Owner) (*Lease, *Part) {
@@ -120,6 +123,7 @@ func (e *Engine) applyPool(p work.Pool) {
 	}
 	e.pools[p.Name] = &pool{Pool: p, full: true}
 	e.order = append(e.order, p.Name)
+	e.lines = append(e.lines, e.pools[p.Name])
 }
 
 func (e *Engine) applyGPU(f GPUChanged) {
@@ -141,8 +145,10 @@ func (e *Engine) applySubmitted(f Submitted) {
 	e.lastID = t.ID
 	if f.Spec.Key != "" {
 		e.keys[idempotency(f.Spec)] = t.ID
+		t.keyed = true
 	}
 	p := e.pools[f.Spec.Pool]
+	t.pool = p
 	p.push(t)
 	p.added = append(p.added, t.ID)
 	e.cluster.Asked(p.Name, p.effective(f.Spec.Request))
@@ -157,24 +163,45 @@ func (e *Engine) startTTL(t *Task) {
 
 func (e *Engine) applyPlaced(f Placed) {
 	t := e.tasks[f.Task]
-	l := &Lease{Task: f.Task, Epoch: f.Epoch, Since: e.now}
+	l := newLease(len(f.Parts))
+	l.Task, l.Epoch, l.Since, l.of = f.Task, f.Epoch, e.now, t
 	for i, part := range f.Parts {
-		p := &Part{Part: part, Phase: PhaseCarving}
+		p := l.Parts[i]
+		p.Part, p.Phase = part, PhaseCarving
 		if len(part.Slices) == 0 {
 			p.Phase = PhaseReady
 		}
-		l.Parts = append(l.Parts, p)
 		e.cluster.Take(placement.Holder{Owner: l.owner(i), Tenant: t.Spec.Tenant, Priority: t.Spec.Priority}, part)
 		e.hold(t.Spec.Tenant, p, 1)
 	}
 	e.leases[leaseKey{f.Task, f.Epoch}] = l
 	t.lease, t.Epoch = l, f.Epoch
-	t.open++
-	e.pools[t.Spec.Pool].remove(t)
+	l.older, t.holds = t.holds, l
+	t.pool.remove(t)
 	l.readyToStart(t.Spec.External())
 	if e.cfg.AllocTimeout > 0 {
 		e.timers.add(e.now.Add(e.cfg.AllocTimeout), timerAlloc, l.owner(0))
 	}
+}
+
+// newLease makes a lease with empty parts. Nearly every lease has one part, and then
+// both are one piece of memory: they are always looked at together.
+func newLease(parts int) *Lease {
+	if parts == 1 {
+		x := &struct {
+			lease Lease
+			part  Part
+			parts [1]*Part
+		}{}
+		x.parts[0] = &x.part
+		x.lease.Parts = x.parts[:]
+		return &x.lease
+	}
+	l := &Lease{Parts: make([]*Part, parts)}
+	for i := range l.Parts {
+		l.Parts[i] = &Part{}
+	}
+	return l
 }
 
 // readyToStart moves all parts on when the last of them is ready: a gang starts
@@ -203,7 +230,7 @@ func (e *Engine) applyBecame(f Became) {
 		if was == work.Starting {
 			t.Failures++
 		}
-		e.pools[t.Spec.Pool].push(t)
+		t.pool.push(t)
 		e.startTTL(t)
 		e.settle(t)
 	case f.State == work.StateRunning:
@@ -211,16 +238,20 @@ func (e *Engine) applyBecame(f Became) {
 	case f.State.Terminal():
 		t.Ended = e.now
 		e.ended = append(e.ended, t.ID)
-		e.pools[t.Spec.Pool].remove(t)
+		if was == work.Queued {
+			t.pool.remove(t)
+		}
 		e.settle(t)
 	}
 }
 
-// settle parts a task from its lease, if it has one, and wakes those who wait
-// for what either of them held.
+// settle parts a task from its lease, if it has one. Those in line are looked at
+// when the line has changed; what the lease held comes free later, by Freed.
 func (e *Engine) settle(t *Task) {
-	e.wake(t.Spec.Pool)
 	l := t.lease
+	if l == nil || t.State == work.Queued {
+		t.pool.full = true
+	}
 	if l == nil {
 		return
 	}
@@ -238,9 +269,40 @@ func (e *Engine) dropFreed(l *Lease) {
 			return
 		}
 	}
-	if l.Settled {
-		delete(e.leases, leaseKey{l.Task, l.Epoch})
-		e.tasks[l.Task].open--
+	if !l.Settled {
+		return
+	}
+	delete(e.leases, leaseKey{l.Task, l.Epoch})
+	for at := &l.of.holds; *at != nil; at = &(*at).older {
+		if *at == l {
+			*at = l.older
+			return
+		}
+	}
+}
+
+// applyForgotten drops ended tasks, which are listed in the order they ended in.
+func (e *Engine) applyForgotten(ids []work.TaskID) {
+	for _, id := range ids {
+		if t := e.tasks[id]; t.keyed {
+			delete(e.keys, idempotency(t.Spec))
+		}
+		delete(e.tasks, id)
+	}
+	kept := e.ended[:0]
+	for i, id := range e.ended { // they stand near its start, so most of it only moves up
+		if len(ids) == 0 {
+			kept = append(kept, e.ended[i:]...)
+			break
+		}
+		if id == ids[0] {
+			ids = ids[1:]
+		} else {
+			kept = append(kept, id)
+		}
+	}
+	if e.ended = kept; len(ids) > 0 {
+		panic(fmt.Sprintf("task %d is forgotten and had not ended, or not in this order", ids[0]))
 	}
 }
 
@@ -251,7 +313,7 @@ func (e *Engine) applyHost(f HostChanged) {
 		for _, l := range e.leasesOn(f.Host) {
 			for _, p := range l.Parts {
 				if p.Host == f.Host && p.Phase != PhaseFreed {
-					e.hold(e.tasks[l.Task].Spec.Tenant, p, sign)
+					e.hold(l.of.Spec.Tenant, p, sign)
 				}
 			}
 		}
@@ -281,7 +343,7 @@ func (e *Engine) applyFreed(o work.Owner) {
 	l, p := e.mustPart(o)
 	p.Phase = PhaseFreed
 	e.cluster.Free(o, p.Part)
-	t := e.tasks[l.Task]
+	t := l.of
 	e.hold(t.Spec.Tenant, p, -1)
 	if x := e.tenants[t.Spec.Tenant]; x != nil && x.LimitGPUs > 0 {
 		e.wakeAll() // the limit is one for all pools
@@ -299,9 +361,9 @@ func (e *Engine) wake(name string) {
 }
 
 func (e *Engine) wakeAll() {
-	for _, name := range e.order {
-		e.pools[name].full = true
+	for _, p := range e.lines {
+		p.full = true
 	}
 }
 
-func idempotency(s work.Spec) string { return s.Tenant + "\x00" + s.Key }
+func idempotency(s *work.Spec) string { return s.Tenant + "\x00" + s.Key }

@@ -95,12 +95,14 @@ type Lease struct {
 	Then    work.State  `json:"then,omitempty"`    // what becomes of the task
 	Reason  work.Reason `json:"reason"`            // of closing
 	Exit    *work.Exit  `json:"exit,omitempty"`    // of the member that decides how the task ended
+	of      *Task       // whose number is Task
+	older   *Lease      // of the same task, that still holds something; see Task.holds
 }
 
 // Task is a task and where it stands.
 type Task struct {
 	ID        work.TaskID `json:"id"`
-	Spec      work.Spec   `json:"spec"`
+	Spec      *work.Spec  `json:"spec"` // never changes: facts and commands share it
 	State     work.State  `json:"state"`
 	Reason    work.Reason `json:"reason"`
 	Submitted work.Time   `json:"submitted"`
@@ -110,8 +112,10 @@ type Task struct {
 	Epoch     uint32      `json:"epoch,omitempty"`    // of its newest lease
 	Failures  int         `json:"failures,omitempty"` // allocations that failed
 	Exit      *work.Exit  `json:"exit,omitempty"`     // of the member that decided the end
+	pool      *pool       // whose name is Spec.Pool
 	lease     *Lease      // nil while queued and after the end
-	open      int         // leases that still hold something
+	keyed     bool        // Spec has a key: known here so that forgetting it looks no further
+	holds     *Lease      // its newest lease that still holds something; the next is older
 }
 
 type leaseKey struct {
@@ -127,6 +131,7 @@ type pool struct {
 	full     bool                                // capacity came free, or someone left the line: look at everyone
 	added    []work.TaskID                       // newcomers since the last pass
 	blocked  [work.Priorities]placement.ModelSet // models that waiting tasks of a priority have the first right to
+	union    placement.ModelSet                  // scratch: passes are too frequent to make a set for each
 }
 
 func (p *pool) push(t *Task) {
@@ -150,6 +155,7 @@ type Engine struct {
 	strikes map[int]int // GPU -> failed carves in a row
 	pools   map[string]*pool
 	order   []string // pools in the order they were set: the first match takes a host
+	lines   []*pool  // the same
 	tenants map[string]*work.Tenant
 	held    map[string]int // tenant -> thousandths of GPUs
 	tasks   map[work.TaskID]*Task
@@ -158,7 +164,9 @@ type Engine struct {
 	ended   []work.TaskID          // oldest first
 	lastID  work.TaskID
 	timers  timers
-	out     Output
+
+	endedWell work.Exit // the zero Exit, and never anything else; see keptExit
+	out       Output
 
 	// tamper lets tests plant a bug: what it returns is applied in place of a fact.
 	tamper func(Fact) Fact
@@ -200,7 +208,9 @@ func (e *Engine) Step(now work.Time, ev Event) Output {
 func (e *Engine) handle(ev Event) error {
 	switch ev := ev.(type) {
 	case Submit:
-		return e.submit(ev.Spec)
+		return e.submit(&ev.Spec)
+	case *Submit:
+		return e.submit(&ev.Spec)
 	case Cancel:
 		return e.cancel(ev)
 	case Renew:
@@ -217,18 +227,26 @@ func (e *Engine) handle(ev Event) error {
 		return e.inventory(ev)
 	case CarveDone:
 		e.carveDone(ev)
+	case *CarveDone:
+		e.carveDone(*ev)
 	case CarveFailed:
 		e.carveFailed(ev)
 	case FreeDone:
+		e.freeDone(ev.Owner)
+	case *FreeDone:
 		e.freeDone(ev.Owner)
 	case FreeFailed:
 		e.freeFailed(ev)
 	case StartDone:
 		e.startDone(ev.Owner)
+	case *StartDone:
+		e.startDone(ev.Owner)
 	case StartFailed:
 		e.startFailed(ev)
 	case ProcessExited:
 		e.processExited(ev)
+	case *ProcessExited:
+		e.processExited(*ev)
 	case ProcessesSeen:
 		e.processesSeen(ev.Owners)
 	case Resume:
@@ -271,9 +289,23 @@ func (e *Engine) Replay(at work.Time, f Fact) (err error) {
 // Now is the time of the last Step.
 func (e *Engine) Now() work.Time { return e.now }
 
-// lease returns the lease and part of an owner, or nil.
+// leaseAt returns a lease that still holds something, or nil. It goes by way of the
+// task, which is found faster than a lease by its two numbers.
+func (e *Engine) leaseAt(id work.TaskID, epoch uint32) *Lease {
+	t := e.tasks[id]
+	if t == nil {
+		return nil
+	}
+	l := t.holds
+	for l != nil && l.Epoch != epoch {
+		l = l.older
+	}
+	return l
+}
+
+// part returns the lease and part of an owner, or nil.
 func (e *Engine) part(o work.Owner) (*Lease, *Part) {
-	l := e.leases[leaseKey{o.Task, o.Epoch}]
+	l := e.leaseAt(o.Task, o.Epoch)
 	if l == nil || o.Member < 0 || o.Member >= len(l.Parts) {
 		return nil, nil
 	}

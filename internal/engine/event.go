@@ -9,6 +9,10 @@ import (
 
 // Event is something that happened outside: a call of a user, or a word from a
 // driver or a runner. Each is delivered at most once per Step and may repeat.
+//
+// The events of a task's usual life (Submit, CarveDone, StartDone, ProcessExited,
+// FreeDone) may also be given by pointer. Step keeps no pointer to an event, so the
+// simulator uses the same memory for the next ones.
 type Event interface{ event() }
 
 type (

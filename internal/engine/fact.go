@@ -57,7 +57,7 @@ type (
 	// Submitted states that a task was accepted.
 	Submitted struct {
 		Task work.TaskID `json:"task"`
-		Spec work.Spec   `json:"spec"`
+		Spec *work.Spec  `json:"spec"` // read only: the task keeps it
 	}
 	// Placed states that a task holds parts, at a new epoch.
 	Placed struct {

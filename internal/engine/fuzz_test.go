@@ -29,7 +29,7 @@ func sampleFacts() []Fact {
 		HostChanged{1, true, why},
 		HostMoved{1, "q"},
 		GPUChanged{GPU: 1, Health: gpu.HealthSuspect, Strikes: 3, Until: 9, Why: "why"},
-		Submitted{1, spec},
+		Submitted{1, &spec},
 		Placed{1, 2, []work.Part{part}},
 		Carved{o, []string{"MIG-1"}},
 		Started{o},

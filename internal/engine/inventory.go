@@ -167,7 +167,7 @@ func (e *Engine) seeHealth(ev Inventory, hosts map[string]bool) {
 func (e *Engine) loseGPU(n int, why string) {
 	var hit []*Lease
 	for _, h := range e.cluster.GPUs[n].Held {
-		if l := e.leases[leaseKey{h.Owner.Task, h.Owner.Epoch}]; l != nil && !l.Closing {
+		if l := e.leaseAt(h.Owner.Task, h.Owner.Epoch); l != nil && !l.Closing {
 			hit = append(hit, l)
 		}
 	}
@@ -190,7 +190,7 @@ func (e *Engine) loseHost(n int, why work.Reason) {
 // lose ends a lease whose hardware is gone: a task waits again in its old place,
 // an outside client is told by its lease having ended.
 func (e *Engine) lose(l *Lease, why work.Reason) {
-	if e.tasks[l.Task].Spec.External() {
+	if l.of.Spec.External() {
 		e.close(l, work.Failed, why)
 		return
 	}
@@ -241,7 +241,7 @@ func (e *Engine) resumePart(l *Lease, i int) {
 	case PhaseRunning:
 		e.command(WatchCmd{o})
 	case PhaseStopping:
-		e.command(StopCmd{o, e.grace(e.tasks[l.Task])})
+		e.command(StopCmd{o, e.grace(l.of)})
 		e.command(WatchCmd{o})
 	case PhaseFreeing:
 		if p.Retry <= e.now { // else its timer does

@@ -22,7 +22,7 @@ func backoff(tries int) time.Duration {
 func (e *Engine) place(t *Task, parts []work.Part) {
 	epoch := t.Epoch + 1
 	e.emit(Placed{t.ID, epoch, parts})
-	e.emit(Became{t.ID, work.Starting, work.Reasonf(work.Placed, "place found after %s; the slices are being made", e.now.Sub(t.Queued).Round(time.Millisecond))})
+	e.emit(Became{t.ID, work.Starting, placedAfter(e.now.Sub(t.Queued))})
 	for i, p := range t.lease.Parts {
 		if p.Phase == PhaseCarving {
 			e.command(e.carveCmd(t.lease, i))
@@ -31,10 +31,26 @@ func (e *Engine) place(t *Task, parts []work.Part) {
 	e.advance(t.lease)
 }
 
+// The reasons that every task gets are put together by hand: fmt would take as long
+// as the placement itself.
+
+func placedAfter(waited time.Duration) work.Reason {
+	if waited == 0 {
+		return work.Reason{Code: work.Placed, Msg: "place found after 0s; the slices are being made"}
+	}
+	return work.Reason{Code: work.Placed, Msg: "place found after " + inMillis(waited) + "; the slices are being made"}
+}
+
+func runsAfter(waited, took time.Duration) work.Reason {
+	return work.Reason{Code: work.Running, Msg: "it waited " + inMillis(waited) + " for a place; its slices and its start took " + inMillis(took)}
+}
+
+func inMillis(d time.Duration) string { return d.Round(time.Millisecond).String() }
+
 // advance starts the members once all parts are ready, and tells the task when
 // all of them run.
 func (e *Engine) advance(l *Lease) {
-	t := e.tasks[l.Task]
+	t := l.of
 	if l.Closing || t.State != work.Starting {
 		return
 	}
@@ -53,8 +69,7 @@ func (e *Engine) advance(l *Lease) {
 	if !running {
 		return
 	}
-	waited, took := l.Since.Sub(t.Queued).Round(time.Millisecond), e.now.Sub(l.Since).Round(time.Millisecond)
-	e.emit(Became{t.ID, work.StateRunning, work.Reasonf(work.Running, "it waited %s for a place; its slices and its start took %s", waited, took)})
+	e.emit(Became{t.ID, work.StateRunning, runsAfter(l.Since.Sub(t.Queued), e.now.Sub(l.Since))})
 	if t.Spec.External() {
 		e.emit(Renewed{t.ID, l.Epoch, e.now.Add(t.Spec.LeaseTTL)})
 	}
@@ -91,7 +106,7 @@ func (e *Engine) suspect(p *Part, why string) {
 // allocFailed sends a task back to its place in the line, or ends it when that
 // has happened too often.
 func (e *Engine) allocFailed(l *Lease, why work.Reason) {
-	t := e.tasks[l.Task]
+	t := l.of
 	if t.Failures+1 >= e.cfg.AllocRetries {
 		why.Msg += ", for the last of several times: given up"
 		e.close(l, work.Failed, why)
@@ -186,10 +201,11 @@ func (e *Engine) memberEnded(p *Part, o work.Owner, exit work.Exit) {
 // close takes a lease apart: what runs is stopped, what stands is freed, and
 // when nothing runs any more the task becomes then.
 func (e *Engine) close(l *Lease, then work.State, why work.Reason) {
-	t := e.tasks[l.Task]
-	before := make([]Phase, len(l.Parts))
-	for i, p := range l.Parts {
-		before[i] = p.Phase
+	t := l.of
+	var few [8]Phase // nearly every lease has no more parts
+	before := few[:0]
+	for _, p := range l.Parts {
+		before = append(before, p.Phase)
 	}
 	if then == work.Queued && t.State == work.StateRunning {
 		e.emit(Became{t.ID, work.Yielding, why})
@@ -265,7 +281,7 @@ func (e *Engine) carveCmd(l *Lease, i int) CarveCmd {
 	for k, s := range p.Slices {
 		ids[k] = e.cluster.GPUs[s.GPU].ID
 	}
-	return CarveCmd{l.owner(i), e.tasks[l.Task].Spec.Tenant, h.Info.Driver, h.Info.Name, p.Slices, ids}
+	return CarveCmd{l.owner(i), l.of.Spec.Tenant, h.Info.Driver, h.Info.Name, p.Slices, ids}
 }
 
 func (e *Engine) freeCmd(o work.Owner, p *Part) FreeCmd {
@@ -275,5 +291,5 @@ func (e *Engine) freeCmd(o work.Owner, p *Part) FreeCmd {
 
 func (e *Engine) startCmd(l *Lease, i int) StartCmd {
 	p := l.Parts[i]
-	return StartCmd{l.owner(i), &e.tasks[l.Task].Spec, e.cluster.Hosts[p.Host].Info.Name, p.Slices, p.Devices}
+	return StartCmd{l.owner(i), l.of.Spec, e.cluster.Hosts[p.Host].Info.Name, p.Slices, p.Devices}
 }

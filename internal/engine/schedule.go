@@ -17,8 +17,7 @@ import (
 // empty hosts that are usable now, or whose tenant holds as much as it may,
 // stands in nobody's way.
 func (e *Engine) schedule() {
-	for _, name := range e.order {
-		p := e.pools[name]
+	for _, p := range e.lines {
 		switch {
 		case p.full:
 			e.fullPass(p)
@@ -35,9 +34,11 @@ func (e *Engine) schedule() {
 
 // fullPass looks at everyone in line until every model is spoken for.
 func (e *Engine) fullPass(p *pool) {
-	p.blocked = [work.Priorities]placement.ModelSet{}
+	for _, set := range p.blocked {
+		clear(set)
+	}
 	models := e.cluster.PoolModels(p.Name)
-	blocked := placement.ModelSet{}
+	blocked := p.emptyUnion()
 	p.queue.Each(func(id work.TaskID) bool {
 		e.try(p, e.tasks[id], blocked)
 		return len(blocked) < models || p.hostOnly > 0
@@ -47,13 +48,22 @@ func (e *Engine) fullPass(p *pool) {
 // ahead is what tasks of the same or a higher priority have the first right to.
 // A newcomer stands behind all of those and before the rest.
 func (p *pool) ahead(pr work.Priority) placement.ModelSet {
-	union := placement.ModelSet{}
+	union := p.emptyUnion()
 	for i := work.Priority(0); i <= pr; i++ {
 		for m := range p.blocked[i] { // order: a union of sets
 			union[m] = true
 		}
 	}
 	return union
+}
+
+// emptyUnion is p.union, empty.
+func (p *pool) emptyUnion() placement.ModelSet {
+	if p.union == nil {
+		p.union = placement.ModelSet{}
+	}
+	clear(p.union)
+	return p.union
 }
 
 // try places a task if it may and can be. If it only cannot yet, its models are

@@ -108,18 +108,20 @@ func Restore(cfg Config, b []byte) (e *Engine, err error) {
 
 func (e *Engine) restoreTask(t *Task) {
 	e.tasks[t.ID] = t
+	t.pool = e.pools[t.Spec.Pool]
 	if t.Spec.Key != "" {
 		e.keys[idempotency(t.Spec)] = t.ID
+		t.keyed = true
 	}
 	if t.State == work.Queued {
-		e.pools[t.Spec.Pool].push(t)
+		t.pool.push(t)
 		e.startTTL(t)
 	}
 }
 
 func (e *Engine) restoreLease(l *Lease) {
 	t := e.tasks[l.Task]
-	t.open++
+	l.of, l.older, t.holds = t, t.holds, l
 	e.leases[leaseKey{l.Task, l.Epoch}] = l
 	if !l.Settled {
 		t.lease = l

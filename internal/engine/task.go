@@ -10,7 +10,8 @@ import (
 	"github.com/gpupool/gpupool/internal/work"
 )
 
-func (e *Engine) submit(s work.Spec) error {
+// submit takes a copy of the spec if it accepts the task.
+func (e *Engine) submit(s *work.Spec) error {
 	if s.Key != "" {
 		if id, ok := e.keys[idempotency(s)]; ok {
 			return e.repeated(e.tasks[id], s)
@@ -35,21 +36,23 @@ func (e *Engine) submit(s work.Spec) error {
 		return work.Errorf(work.CodeLimit, "tenant %s may hold %g GPUs at once, and this task needs %g: ask for less, or ask an admin for a higher limit",
 			t.Name, t.LimitGPUs, float64(least)/1000)
 	}
+	kept := new(work.Spec)
+	*kept = *s
 	switch {
 	case s.TTL == 0:
-		s.TTL = p.TTL
+		kept.TTL = p.TTL
 	case s.TTL < 0:
-		s.TTL = 0
+		kept.TTL = 0
 	}
 	e.out.Task = e.lastID + 1
-	e.emit(Submitted{e.lastID + 1, s})
+	e.emit(Submitted{e.lastID + 1, kept})
 	return nil
 }
 
 // repeated answers a submission whose idempotency key was used before: with the
 // task of then, if it was the same submission.
-func (e *Engine) repeated(t *Task, s work.Spec) error {
-	was := t.Spec
+func (e *Engine) repeated(t *Task, s *work.Spec) error {
+	was := *t.Spec
 	was.TTL = s.TTL              // the pool's default is filled in
 	a, errA := json.Marshal(was) // as the journal keeps it: an empty list is no list
 	b, errB := json.Marshal(s)
@@ -170,9 +173,9 @@ func (e *Engine) forget() {
 	if len(e.ended) <= keep+keep/10 {
 		return
 	}
-	var old []work.TaskID
+	old := make([]work.TaskID, 0, len(e.ended)-keep)
 	for _, id := range e.ended[:len(e.ended)-keep] {
-		if e.tasks[id].open == 0 {
+		if e.tasks[id].holds == nil {
 			old = append(old, id)
 		}
 	}

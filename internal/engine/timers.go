@@ -2,7 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 
 	"github.com/gpupool/gpupool/internal/gpu"
@@ -34,37 +33,72 @@ func (t timer) compare(u timer) int {
 }
 
 // timers is a heap of deadlines in a total order, so that two engines with the
-// same deadlines fire them alike however they came to have them.
+// same deadlines fire them alike however they came to have them. It is made by
+// hand because container/heap would box each deadline twice.
 type timers []timer
 
-func (t timers) Len() int           { return len(t) }
-func (t timers) Less(i, j int) bool { return t[i].compare(t[j]) < 0 }
-func (t timers) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
-
-// Push and Pop are for container/heap only.
-func (t *timers) Push(x any) { *t = append(*t, x.(timer)) }
-
-// Pop removes the last element; see Push.
-func (t *timers) Pop() any {
-	old := *t
-	x := old[len(old)-1]
-	*t = old[:len(old)-1]
-	return x
+func (t timers) less(i, j int) bool {
+	if t[i].at != t[j].at {
+		return t[i].at < t[j].at
+	}
+	return t[i].compare(t[j]) < 0
 }
 
 func (t *timers) add(at work.Time, kind timerKind, o work.Owner) {
-	heap.Push(t, timer{at, kind, o})
+	h := append(*t, timer{at, kind, o})
+	for i := len(h) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !h.less(i, up) {
+			break
+		}
+		h[i], h[up] = h[up], h[i]
+		i = up
+	}
+	*t = h
+}
+
+// pop removes the first; there must be one.
+func (t *timers) pop() timer {
+	h := *t
+	first, last := h[0], len(h)-1
+	h[0] = h[last]
+	h = h[:last]
+	for i := 0; ; {
+		least := i
+		for _, down := range [2]int{2*i + 1, 2*i + 2} {
+			if down < last && h.less(down, least) {
+				least = down
+			}
+		}
+		if least == i {
+			break
+		}
+		h[i], h[least] = h[least], h[i]
+		i = least
+	}
+	*t = h
+	return first
 }
 
 // NextDeadline is when the engine wants a Tick at the latest, if ever.
 func (e *Engine) NextDeadline() (work.Time, bool) {
 	for len(e.timers) > 0 && !e.pending(e.timers[0]) {
-		heap.Pop(&e.timers)
+		e.timers.pop()
 	}
 	if len(e.timers) == 0 {
 		return 0, false
 	}
 	return e.timers[0].at, true
+}
+
+// DeadlineBefore is NextDeadline for a caller that comes at t anyway: it looks no
+// further, and costs nothing while no deadline is nearer.
+func (e *Engine) DeadlineBefore(t work.Time) (work.Time, bool) {
+	if len(e.timers) == 0 || e.timers[0].at >= t {
+		return 0, false
+	}
+	at, wants := e.NextDeadline()
+	return at, wants && at < t
 }
 
 // deadlines lists what will fire later, in order: for Ledger. One that has fired
@@ -77,7 +111,7 @@ func (e *Engine) deadlines() []timer {
 
 func (e *Engine) fireTimers() {
 	for len(e.timers) > 0 && e.timers[0].at <= e.now {
-		t := heap.Pop(&e.timers).(timer)
+		t := e.timers.pop()
 		if e.pending(t) {
 			e.fire(t)
 		}
@@ -91,10 +125,10 @@ func (e *Engine) pending(t timer) bool {
 		x := e.tasks[t.owner.Task]
 		return x != nil && x.State == work.Queued && x.Queued.Add(x.Spec.TTL) == t.at
 	case timerAlloc:
-		l := e.leases[leaseKey{t.owner.Task, t.owner.Epoch}]
-		return l != nil && !l.Closing && e.tasks[l.Task].State == work.Starting
+		l := e.leaseAt(t.owner.Task, t.owner.Epoch)
+		return l != nil && !l.Closing && l.of.State == work.Starting
 	case timerLease:
-		l := e.leases[leaseKey{t.owner.Task, t.owner.Epoch}]
+		l := e.leaseAt(t.owner.Task, t.owner.Epoch)
 		return l != nil && !l.Closing && l.Expires == t.at
 	case timerFree:
 		_, p := e.part(t.owner)
@@ -113,10 +147,10 @@ func (e *Engine) fire(t timer) {
 		e.emit(Became{x.ID, work.Expired, work.Reasonf(work.TTLExpired, "waited %s, its TTL in the queue; last it %s",
 			x.Spec.TTL, lower(e.whyWaiting(x).Msg))})
 	case timerAlloc:
-		e.allocTimedOut(e.leases[leaseKey{t.owner.Task, t.owner.Epoch}])
+		e.allocTimedOut(e.leaseAt(t.owner.Task, t.owner.Epoch))
 	case timerLease:
-		l := e.leases[leaseKey{t.owner.Task, t.owner.Epoch}]
-		ttl := e.tasks[l.Task].Spec.LeaseTTL
+		l := e.leaseAt(t.owner.Task, t.owner.Epoch)
+		ttl := l.of.Spec.LeaseTTL
 		e.close(l, work.Failed, work.Reasonf(work.LeaseExpired, "the lease was not renewed within %s", ttl))
 	case timerFree:
 		_, p := e.part(t.owner)

@@ -39,7 +39,7 @@ func lowerBound(t *trace.Trace, hosts []gpu.HostInfo, mean, p99 float64) int {
 }
 
 func demandRows(t *trace.Trace, hosts []gpu.HostInfo) []demandRow {
-	specs, err := specsOf(t, hosts)
+	d, err := newDemands(t, hosts)
 	if err != nil {
 		return nil
 	}
@@ -47,10 +47,10 @@ func demandRows(t *trace.Trace, hosts []gpu.HostInfo) []demandRow {
 	if models, _ := modelsOf(hosts); len(models) > 0 {
 		memMiB = models[0].MemoryMiB
 	}
-	rows := make([]demandRow, 0, len(specs))
-	for i, s := range specs {
-		x := t.Tasks[i]
-		rows = append(rows, demandRow{x.Submit.Seconds(), (x.Submit + x.Duration).Seconds(), float64(asked(s.Request, memMiB))})
+	rows := make([]demandRow, 0, len(t.Tasks))
+	for i := range t.Tasks {
+		x := &t.Tasks[i]
+		rows = append(rows, demandRow{x.Submit.Seconds(), (x.Submit + x.Duration).Seconds(), float64(asked(d.request(x), memMiB))})
 	}
 	return rows
 }

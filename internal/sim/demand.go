@@ -10,44 +10,59 @@ import (
 	"github.com/gpupool/gpupool/internal/work"
 )
 
-// specsOf turns the tasks of a trace into submissions to the simulated cluster.
+// demands turns the tasks of a trace into submissions to the simulated cluster, one
+// at a time: a million at once would be a third of a gigabyte.
 //
 // A task with more GPUs than the largest host is split into equal members that
 // fill hosts evenly. A fraction may be served in whichever way takes less of a
 // GPU (isolation any). Where the trace names GPU models that the cluster has
 // none of, as when it is replayed on another kind of GPU, the names are dropped.
-func specsOf(t *trace.Trace, hosts []gpu.HostInfo) ([]work.Spec, error) {
-	most := 0
-	have := map[string]bool{}
-	for _, h := range hosts {
-		most = max(most, len(h.GPUs))
-		for _, g := range h.GPUs {
-			have[g.Model] = true
-		}
-	}
-	specs := make([]work.Spec, len(t.Tasks))
-	for i, x := range t.Tasks {
-		pr, err := work.ParsePriority(x.Priority)
-		if err != nil {
+type demands struct {
+	tasks []trace.Task
+	most  int // GPUs of the largest host
+	have  map[string]bool
+}
+
+func newDemands(t *trace.Trace, hosts []gpu.HostInfo) (*demands, error) {
+	for i := range t.Tasks {
+		if _, err := work.ParsePriority(t.Tasks[i].Priority); err != nil {
 			return nil, fmt.Errorf("trace %s, task %d: %w", t.Name, i+1, err)
 		}
-		r := work.Request{GPUs: x.GPUs, Milli: x.Milli, GPUMemMiB: x.GPUMemoryMiB, CPUMilli: x.CPUMilli, MemMiB: x.MemoryMiB}
-		if r.IsPart() {
-			r.Isolation = work.IsolationAny
-		}
-		for _, m := range x.Models {
-			if have[m] {
-				r.Models = append(r.Models, m)
-			}
-		}
-		if r.GPUs > most && most > 0 {
-			each := perMember(r.GPUs, most)
-			r.GPUs, r.Members = each, r.GPUs/each
-		}
-		specs[i] = work.Spec{Name: x.Name, Tenant: cmp.Or(x.Tenant, "default"), Pool: poolName, Priority: pr, Request: r, Command: replayed, TTL: -1}
 	}
-	return specs, nil
+	d := &demands{tasks: t.Tasks, have: map[string]bool{}}
+	for _, h := range hosts {
+		d.most = max(d.most, len(h.GPUs))
+		for _, g := range h.GPUs {
+			d.have[g.Model] = true
+		}
+	}
+	return d, nil
 }
+
+func (d *demands) spec(i int, s *work.Spec) {
+	x := &d.tasks[i]
+	pr, _ := work.ParsePriority(x.Priority) // newDemands has seen it
+	*s = work.Spec{Name: x.Name, Tenant: tenantOf(x), Pool: poolName, Priority: pr, Request: d.request(x), Command: replayed, TTL: -1}
+}
+
+func (d *demands) request(x *trace.Task) work.Request {
+	r := work.Request{GPUs: x.GPUs, Milli: x.Milli, GPUMemMiB: x.GPUMemoryMiB, CPUMilli: x.CPUMilli, MemMiB: x.MemoryMiB}
+	if r.IsPart() {
+		r.Isolation = work.IsolationAny
+	}
+	for _, m := range x.Models {
+		if d.have[m] {
+			r.Models = append(r.Models, m)
+		}
+	}
+	if r.GPUs > d.most && d.most > 0 {
+		each := perMember(r.GPUs, d.most)
+		r.GPUs, r.Members = each, r.GPUs/each
+	}
+	return r
+}
+
+func tenantOf(x *trace.Task) string { return cmp.Or(x.Tenant, "default") }
 
 var replayed = []string{"replay"}
 
@@ -73,13 +88,13 @@ func asked(r work.Request, memMiB int64) int64 {
 	return each * int64(r.Count())
 }
 
-func tenantsOf(specs []work.Spec) []string {
+func tenantsOf(t *trace.Trace) []string {
 	seen := map[string]bool{}
 	var out []string
-	for _, s := range specs {
-		if !seen[s.Tenant] {
-			seen[s.Tenant] = true
-			out = append(out, s.Tenant)
+	for i := range t.Tasks {
+		if name := tenantOf(&t.Tasks[i]); !seen[name] {
+			seen[name] = true
+			out = append(out, name)
 		}
 	}
 	slices.Sort(out)

@@ -150,7 +150,7 @@ func (p *planner) goodEnough(ctx context.Context, mode work.PoolMode, hosts int)
 // hopeless ends a run whose waits are already too long for the mean over the whole
 // trace, or that refused a task.
 func (p *planner) hopeless(r *recorder) bool {
-	budget := p.target.WaitMean * float64(len(r.sim.specs)) * (1 + 1e-9)
+	budget := p.target.WaitMean * float64(r.sim.total()) * (1 + 1e-9)
 	if r.waitSum > budget || r.out.Rejected > 0 {
 		r.out.stopped = true
 	}

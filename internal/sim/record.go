@@ -53,23 +53,24 @@ type Outcome struct {
 // holding is what the recorder keeps of a lease.
 type holding struct {
 	parts []work.Part
-	left  int
-}
-
-type leaseKey struct {
-	task  work.TaskID
 	epoch uint32
+	left  int   // parts not yet freed
+	older int32 // of the same task; as in taskRow
 }
 
 type taskRow struct {
+	submitted       work.Time // by the trace
 	placed, running work.Time // 0 = not yet
+	asked           int32     // thousandths of GPUs
+	holds           int32     // 1 + its newest holding in recorder.leases, 0 = none
 }
 
 // recorder turns the facts of a run into numbers.
 type recorder struct {
 	sim       *simulation
 	rows      []taskRow // by task number - 1
-	leases    map[leaseKey]*holding
+	leases    []holding
+	spare     []int32 // of leases, 1 + those that are over
 	onGPU     []int32 // slices on each GPU
 	memMiB    int64   // of the cluster's first GPU model
 	last      work.Time
@@ -83,7 +84,9 @@ type recorder struct {
 }
 
 func newRecorder(s *simulation) *recorder {
-	r := &recorder{sim: s, leases: map[leaseKey]*holding{}, last: epoch}
+	r := &recorder{sim: s, last: epoch}
+	r.rows = make([]taskRow, 0, s.total())
+	r.out.Waits = make([]float64, 0, s.total())
 	r.onGPU = make([]int32, GPUCount(s.setup.Hosts))
 	r.out.GPUs = len(r.onGPU)
 	if gpus := s.writer.Engine.GPUs(); len(gpus) > 0 {
@@ -111,7 +114,7 @@ func (r *recorder) take(now work.Time, facts []engine.Fact) {
 	for _, f := range facts {
 		switch f := f.(type) {
 		case engine.Submitted:
-			r.rows = append(r.rows, taskRow{})
+			r.rows = append(r.rows, taskRow{submitted: r.sim.submitted(f.Task), asked: int32(asked(f.Spec.Request, r.memMiB))})
 			r.out.Tasks++
 			r.inLine++
 		case engine.Placed:
@@ -143,8 +146,9 @@ func (r *recorder) pass(now work.Time) {
 func (r *recorder) placed(now work.Time, f engine.Placed) {
 	r.inLine--
 	r.out.Decisions++
-	r.rows[f.Task-1].placed = now
-	r.leases[leaseKey{f.Task, f.Epoch}] = &holding{f.Parts, len(f.Parts)}
+	row := &r.rows[f.Task-1]
+	row.placed = now
+	row.holds = r.keep(holding{f.Parts, f.Epoch, len(f.Parts), row.holds})
 	for _, p := range f.Parts {
 		r.heldMilli += int64(p.Milli())
 		for _, s := range p.Slices {
@@ -155,10 +159,25 @@ func (r *recorder) placed(now work.Time, f engine.Placed) {
 	}
 }
 
+// keep puts a holding where there is room, and returns 1 + its place.
+func (r *recorder) keep(h holding) int32 {
+	if last := len(r.spare) - 1; last >= 0 {
+		i := r.spare[last]
+		r.spare = r.spare[:last]
+		r.leases[i-1] = h
+		return i
+	}
+	r.leases = append(r.leases, h)
+	return int32(len(r.leases))
+}
+
 func (r *recorder) freed(o work.Owner) {
-	key := leaseKey{o.Task, o.Epoch}
-	h := r.leases[key]
-	p := h.parts[o.Member]
+	at := &r.rows[o.Task-1].holds
+	for r.leases[*at-1].epoch != o.Epoch {
+		at = &r.leases[*at-1].older
+	}
+	h := &r.leases[*at-1]
+	p := &h.parts[o.Member]
 	r.heldMilli -= int64(p.Milli())
 	for _, s := range p.Slices {
 		if r.onGPU[s.GPU]--; r.onGPU[s.GPU] == 0 {
@@ -166,19 +185,20 @@ func (r *recorder) freed(o work.Owner) {
 		}
 	}
 	if h.left--; h.left == 0 {
-		delete(r.leases, key)
+		r.spare = append(r.spare, *at)
+		*at = h.older
+		*h = holding{}
 	}
 }
 
 func (r *recorder) became(now work.Time, f engine.Became) {
 	row := &r.rows[f.Task-1]
-	submitted := r.sim.submitAt(int(r.sim.row[f.Task-1]))
 	if row.running != 0 && f.State != work.StateRunning {
-		r.ran(f.Task, now)
+		r.ran(row, now)
 	}
 	switch f.State {
 	case work.StateRunning:
-		wait := row.placed.Sub(submitted).Seconds()
+		wait := row.placed.Sub(row.submitted).Seconds()
 		r.out.Waits = append(r.out.Waits, wait)
 		r.waitSum += wait
 		r.startupSum += now.Sub(row.placed).Seconds()
@@ -190,7 +210,7 @@ func (r *recorder) became(now work.Time, f engine.Became) {
 		r.out.Decisions++
 	case work.Succeeded:
 		r.out.Finished++
-		r.jctSum += now.Sub(submitted).Seconds()
+		r.jctSum += now.Sub(row.submitted).Seconds()
 	case work.Expired:
 		r.inLine--
 		r.out.Expired++
@@ -202,10 +222,8 @@ func (r *recorder) became(now work.Time, f engine.Became) {
 }
 
 // ran counts what a task used of what it asked for.
-func (r *recorder) ran(id work.TaskID, now work.Time) {
-	row := &r.rows[id-1]
-	spec := &r.sim.specs[r.sim.row[id-1]]
-	r.usedTime += float64(asked(spec.Request, r.memMiB)) * now.Sub(row.running).Seconds()
+func (r *recorder) ran(row *taskRow, now work.Time) {
+	r.usedTime += float64(row.asked) * now.Sub(row.running).Seconds()
 	row.running = 0
 }
 
@@ -221,7 +239,7 @@ func (r *recorder) outcome() *Outcome {
 	o := &r.out
 	for i := range r.rows {
 		if r.rows[i].running != 0 {
-			r.ran(work.TaskID(i+1), r.last)
+			r.ran(&r.rows[i], r.last)
 		}
 	}
 	o.Virtual = r.last.Sub(epoch)

@@ -43,10 +43,11 @@ type simulation struct {
 	setup  Setup
 	writer *host.Writer
 	hw     *fake.Hardware
-	specs  []work.Spec // of the trace's tasks, in order
-	row    []int32     // task number - 1 -> index into the trace
+	tasks  *demands // of the trace, in order
+	row    []int32  // task number - 1 -> index into the trace
 	due    agenda
-	next   int // first task of the trace that is not submitted
+	slices []driver.Slice // scratch of carryOut: the hardware keeps a copy
+	next   int            // first task of the trace that is not submitted
 	rec    *recorder
 	stop   func(*recorder) bool // ends a hopeless run early; may be nil
 }
@@ -80,14 +81,15 @@ func newSimulation(ctx context.Context, s Setup, mode work.PoolMode) (*simulatio
 	}
 	sim := &simulation{setup: s, hw: hw,
 		writer: host.NewWriter(engine.Config{Models: geometries, KeepEnded: 1000})}
-	if sim.specs, err = specsOf(s.Trace, s.Hosts); err != nil {
+	if sim.tasks, err = newDemands(s.Trace, s.Hosts); err != nil {
 		return nil, err
 	}
+	sim.row = make([]int32, 0, len(s.Trace.Tasks))
 	evs := []engine.Event{
 		engine.SetPools{Pools: []work.Pool{{Name: poolName, Mode: mode}}},
 		engine.Inventory{Driver: "fake", Hosts: s.Hosts},
 	}
-	for _, t := range tenantsOf(sim.specs) {
+	for _, t := range tenantsOf(s.Trace) {
 		evs = append(evs, engine.SetTenant{Tenant: work.Tenant{Name: t}})
 	}
 	b, err := sim.writer.Apply(ctx, epoch, evs...)
@@ -105,38 +107,38 @@ func newSimulation(ctx context.Context, s Setup, mode work.PoolMode) (*simulatio
 
 // loop goes from one instant at which something is due to the next.
 func (s *simulation) loop(ctx context.Context) error {
-	var evs []engine.Event
+	var evs events
 	for turn := 0; ; turn++ {
 		if turn%1024 == 0 {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 			if s.setup.Progress != nil {
-				s.setup.Progress(s.rec.done(), len(s.specs))
+				s.setup.Progress(s.rec.done(), s.total())
 			}
 		}
 		now, ok := s.nextInstant()
 		if !ok || s.setup.Until > 0 && now > epoch.Add(s.setup.Until) {
 			break
 		}
-		evs = evs[:0]
+		evs.clear()
 		for s.due.any() && s.due.next() <= now { // what ends makes room before new work asks for it
-			evs = append(evs, s.due.pop())
+			evs.happened(s.due.pop())
 		}
-		first, firstEvent := s.next, len(evs)
-		for s.next < len(s.specs) && s.submitAt(s.next) <= now {
-			evs = append(evs, engine.Submit{Spec: s.specs[s.next]})
+		first, firstEvent := s.next, len(evs.list)
+		for s.next < s.total() && s.submitAt(s.next) <= now {
+			s.tasks.spec(s.next, evs.submission())
 			s.next++
 		}
-		if len(evs) == 0 {
-			evs = append(evs, engine.Tick{}) // a deadline of the engine
+		if len(evs.list) == 0 {
+			evs.list = append(evs.list, engine.Tick{}) // a deadline of the engine
 		}
-		b, err := s.writer.Apply(ctx, now, evs...)
+		b, err := s.writer.Apply(ctx, now, evs.list...)
 		if err != nil {
 			return err
 		}
 		for i := first; i < s.next; i++ {
-			s.submitted(i, b.Replies[firstEvent+i-first])
+			s.answered(i, b.Replies[firstEvent+i-first])
 		}
 		s.rec.take(now, b.Facts)
 		for _, c := range b.Commands {
@@ -152,10 +154,15 @@ func (s *simulation) loop(ctx context.Context) error {
 		s.rec.finish(epoch.Add(s.setup.Until))
 	}
 	if s.setup.Progress != nil {
-		s.setup.Progress(s.rec.done(), len(s.specs))
+		s.setup.Progress(s.rec.done(), s.total())
 	}
 	return nil
 }
+
+func (s *simulation) total() int { return len(s.setup.Trace.Tasks) }
+
+// submitted is when the trace submits a task of the engine.
+func (s *simulation) submitted(id work.TaskID) work.Time { return s.submitAt(int(s.row[id-1])) }
 
 func (s *simulation) submitAt(i int) work.Time { return epoch.Add(s.setup.Trace.Tasks[i].Submit) }
 
@@ -171,19 +178,19 @@ func (s *simulation) nextInstant() (work.Time, bool) {
 	if s.due.any() {
 		consider(s.due.next())
 	}
-	if s.next < len(s.specs) {
+	if s.next < s.total() {
 		consider(s.submitAt(s.next))
 	}
 	if !ok {
 		return 0, false // deadlines alone change nothing any more
 	}
-	if t, wants := s.writer.Engine.NextDeadline(); wants {
+	if t, wants := s.writer.Engine.DeadlineBefore(at); wants {
 		consider(t)
 	}
 	return max(at, s.writer.Engine.Now()), true
 }
 
-func (s *simulation) submitted(i int, r host.Reply) {
+func (s *simulation) answered(i int, r host.Reply) {
 	if r.Err != nil {
 		s.rec.reject(r.Err)
 		return
@@ -197,80 +204,27 @@ func (s *simulation) submitted(i int, r host.Reply) {
 func (s *simulation) carryOut(now work.Time, c engine.Command) error {
 	switch c := c.(type) {
 	case engine.CarveCmd:
-		p := driver.Part{Owner: c.Owner, Tenant: c.Tenant, Host: c.Host, Slices: make([]driver.Slice, len(c.Slices))}
+		s.slices = s.slices[:0]
 		for i, x := range c.Slices {
-			p.Slices[i] = driver.Slice{GPUID: c.GPUIDs[i], Slice: x}
+			s.slices = append(s.slices, driver.Slice{GPUID: c.GPUIDs[i], Slice: x})
 		}
-		took, err := s.hw.Carve(p)
+		took, err := s.hw.Carve(driver.Part{Owner: c.Owner, Tenant: c.Tenant, Host: c.Host, Slices: s.slices})
 		if err != nil { // the engine only asks for what the hardware can do, and no faults were asked for
 			return fmt.Errorf("the fake hardware refused what the engine decided for %s: %w", c.Owner, err)
 		}
-		s.due.add(now.Add(took), engine.CarveDone{Owner: c.Owner})
+		s.due.add(now, took, carved, c.Owner)
 	case engine.FreeCmd:
 		took, err := s.hw.Free(c.Host, c.Owner)
 		if err != nil {
 			return fmt.Errorf("the fake hardware could not free what %s held: %w", c.Owner, err)
 		}
-		s.due.add(now.Add(took), engine.FreeDone{Owner: c.Owner})
+		s.due.add(now, took, freed, c.Owner)
 	case engine.StartCmd:
-		s.due.add(now, engine.StartDone{Owner: c.Owner})
-		s.due.add(now.Add(s.setup.Trace.Tasks[s.row[c.Owner.Task-1]].Duration), engine.ProcessExited{Owner: c.Owner})
+		s.due.add(now, 0, started, c.Owner)
+		s.due.add(now, s.setup.Trace.Tasks[s.row[c.Owner.Task-1]].Duration, exited, c.Owner)
 	case engine.StopCmd:
-		s.due.add(now, engine.ProcessExited{Owner: c.Owner, Exit: work.Exit{Code: 143, Signal: "SIGTERM"}})
+		s.due.add(now, 0, stopped, c.Owner)
 	case engine.WatchCmd, engine.ForgetCmd:
 	}
 	return nil
-}
-
-// agenda is what is due when, in order of time and then of being added. It is a
-// binary heap by hand: container/heap would box every entry, and this is the one
-// loop whose speed a user waits for.
-type agenda struct {
-	items []agendum
-	added uint64
-}
-
-type agendum struct {
-	at work.Time
-	n  uint64
-	ev engine.Event
-}
-
-func (a *agendum) before(b *agendum) bool { return a.at < b.at || a.at == b.at && a.n < b.n }
-
-func (a *agenda) any() bool       { return len(a.items) > 0 }
-func (a *agenda) next() work.Time { return a.items[0].at }
-
-func (a *agenda) add(at work.Time, ev engine.Event) {
-	a.added++
-	a.items = append(a.items, agendum{at, a.added, ev})
-	for i := len(a.items) - 1; i > 0; {
-		up := (i - 1) / 2
-		if !a.items[i].before(&a.items[up]) {
-			return
-		}
-		a.items[i], a.items[up] = a.items[up], a.items[i]
-		i = up
-	}
-}
-
-func (a *agenda) pop() engine.Event {
-	ev := a.items[0].ev
-	last := len(a.items) - 1
-	a.items[0] = a.items[last]
-	a.items[last] = agendum{}
-	a.items = a.items[:last]
-	for i := 0; ; {
-		least := i
-		for _, down := range [2]int{2*i + 1, 2*i + 2} {
-			if down < last && a.items[down].before(&a.items[least]) {
-				least = down
-			}
-		}
-		if least == i {
-			return ev
-		}
-		a.items[i], a.items[least] = a.items[least], a.items[i]
-		i = least
-	}
 }

@@ -284,5 +284,5 @@ func (e Exit) Reason() Reason {
 	case e.Code != 0:
 		return Reasonf(ExitCode, "exited with code %d", e.Code)
 	}
-	return Reasonf(ExitZero, "exited with code 0")
+	return Reason{Code: ExitZero, Msg: "exited with code 0"}
 }

@@ -12,11 +12,13 @@ import (
 // instances in them, and processes. It refuses what hardware refuses.
 type Board struct {
 	geo    *gpu.Geometry
+	host   string
 	mig    bool
 	lost   string // why it does not answer any more; "" = it does
 	gis    []*instance
 	shares []share
-	whole  *use
+	whole  *use // nil, or &all
+	all    use
 	nextGI int
 }
 
@@ -170,7 +172,8 @@ func (b *Board) takeWhole(o work.Owner) error {
 	case b.whole != nil || len(b.shares) > 0:
 		return refuse(driver.ErrOverlap, "the GPU is in use")
 	}
-	b.whole = &use{owner: o}
+	b.all = use{owner: o}
+	b.whole = &b.all
 	return nil
 }
 

@@ -135,16 +135,20 @@ func (d *Driver) carve(p driver.Part) ([]string, time.Duration, error) {
 		return nil, 0, err
 	}
 	x := d.hw.parts[p.Owner]
+	if x.carved == nil {
+		x.carved = &carved{Part: p}
+		x.carved.Slices = slices.Clone(p.Slices)
+	}
 	if half {
 		x.unclear = true
 		return nil, 0, refuse(driver.ErrUnclear, "%d slices of %s were made, then the driver failed", len(p.Slices), p.Owner)
 	}
-	if x.devices == nil {
+	if x.carved.devices == nil {
 		for _, s := range p.Slices {
-			x.devices = append(x.devices, device(p.Owner, s))
+			x.carved.devices = append(x.carved.devices, device(p.Owner, s))
 		}
 	}
-	return x.devices, took, nil
+	return x.carved.devices, took, nil
 }
 
 // device names a slice as CUDA_VISIBLE_DEVICES does.
@@ -177,8 +181,8 @@ func (d *Driver) free(host string, o work.Owner) (time.Duration, error) {
 	if p != nil && d.faults.halfFrees > 0 {
 		d.faults.halfFrees--
 		p.unclear = true // no carve may say that it stands
-		for _, s := range p.slices {
-			for _, g := range d.hw.boards[s.GPUID].gis {
+		for _, b := range p.boards {
+			for _, g := range b.gis {
 				if g.owner == o && g.procs == 0 {
 					g.ci = false // the child is gone, the parent stands
 				}
@@ -210,8 +214,8 @@ func (d *Driver) Observe(ctx context.Context) (driver.Inventory, error) {
 		}
 	}
 	for _, o := range d.owners() {
-		if p := d.hw.parts[o]; !d.faults.gone[p.host] {
-			inv.Parts = append(inv.Parts, driver.Seen{Host: p.host, Owner: o})
+		if p := d.hw.parts[o]; !d.faults.gone[p.carved.Host] {
+			inv.Parts = append(inv.Parts, driver.Seen{Host: p.carved.Host, Owner: o})
 		}
 	}
 	return inv, nil
@@ -258,11 +262,11 @@ func (d *Driver) Usage(ctx context.Context) ([]driver.Sample, error) {
 	var out []driver.Sample
 	for _, o := range d.owners() {
 		p := d.hw.parts[o]
-		if d.faults.gone[p.host] {
+		if d.faults.gone[p.carved.Host] {
 			continue
 		}
-		load := d.load(driver.Part{Owner: o, Tenant: p.tenant, Host: p.host, Slices: p.slices})
-		for _, s := range p.slices {
+		load := d.load(p.carved.Part)
+		for _, s := range p.carved.Slices {
 			x := driver.Sample{At: now, GPUID: s.GPUID, Owner: o, Compute: -1, MemMiB: -1, Procs: -1}
 			if b := d.hw.boards[s.GPUID]; b.lost == "" { // a lost GPU says nothing, which is not idleness
 				wobble := 1 + 0.2*math.Sin(float64(now.Unix())/7+float64(o.Task))

@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"slices"
 	"time"
 
 	"github.com/gpupool/gpupool/internal/driver"
@@ -36,27 +37,17 @@ func (d *Driver) LoseGPU(id, why string) {
 	defer d.mu.Unlock()
 	b := d.hw.boards[id]
 	if why == "" {
-		*b = Board{geo: b.geo}
-		d.forgetParts(func(p *part) bool { return p.on(id) })
+		*b = Board{geo: b.geo, host: b.host}
+		d.forgetParts(func(p *part) bool { return slices.Contains(p.boards, b) })
 	}
 	b.lost = why
-}
-
-func (p *part) on(id string) bool {
-	for _, s := range p.slices {
-		if s.GPUID == id {
-			return true
-		}
-	}
-	return false
 }
 
 // forgetParts drops parts whose slices went with their boards.
 func (d *Driver) forgetParts(gone func(*part) bool) {
 	for o, p := range d.hw.parts {
 		if gone(p) {
-			for _, s := range p.slices {
-				b := d.hw.boards[s.GPUID]
+			for _, b := range p.boards {
 				for _, u := range b.uses() {
 					if u.owner == o {
 						u.procs = 0 // a program that lost one of its GPUs dies
@@ -80,12 +71,12 @@ func (d *Driver) LoseHost(name string, lost bool) {
 func (d *Driver) Reboot(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for id, b := range d.hw.boards {
-		if d.hw.hostOf[id] == name {
-			*b = Board{geo: b.geo}
+	for _, b := range d.hw.boards {
+		if b.host == name {
+			*b = Board{geo: b.geo, host: b.host}
 		}
 	}
-	d.forgetParts(func(p *part) bool { return p.host == name })
+	d.forgetParts(func(p *part) bool { return p.carved.Host == name })
 }
 
 // Slow makes every call take longer; a negative time makes it hang until its
@@ -105,8 +96,8 @@ func (d *Driver) Stick(o work.Owner, procs int) {
 	if p == nil {
 		return
 	}
-	for _, s := range p.slices {
-		for _, u := range d.hw.boards[s.GPUID].uses() {
+	for _, b := range p.boards {
+		for _, u := range b.uses() {
 			if u.owner == o {
 				u.procs = procs
 			}

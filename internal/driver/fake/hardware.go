@@ -33,36 +33,34 @@ func DefaultTimes() Times {
 		Whole: 100 * time.Millisecond, Share: 200 * time.Millisecond}
 }
 
-// freedKept is how many freed owners are remembered, to refuse a Carve that comes
-// after its Free. A late command is late by seconds, so the last ones are enough.
-const freedKept = 1 << 16
-
 // Hardware is boards in hosts. It is not safe for concurrent use.
 type Hardware struct {
 	hosts  []gpu.HostInfo
 	models []gpu.Model
 	times  Times
 	boards map[string]*Board // by UUID
-	hostOf map[string]string // by UUID
 	parts  map[work.Owner]*part
-	freed  map[work.Owner]bool
-	order  []work.Owner // of freed, oldest first from next on
-	next   int
+	freed  freedOwners
 }
 
-// part is what stands for an owner.
+// part is what stands for an owner. Hardware only needs to know where; it is small
+// because the simulator makes millions.
 type part struct {
-	host    string
-	tenant  string
-	slices  []driver.Slice
+	boards  []*Board  // of its slices, in order
+	one     [1]*Board // the memory of boards, where one is enough
+	unclear bool      // half done
+	carved  *carved   // as Driver made it; nil for the simulator
+}
+
+// carved is what a Driver was asked for and answered.
+type carved struct {
+	driver.Part
 	devices []string
-	unclear bool // half done
 }
 
 // NewHardware makes empty boards. Every GPU's model must be among the models.
 func NewHardware(hosts []gpu.HostInfo, models []gpu.Model, t Times) (*Hardware, error) {
-	h := &Hardware{hosts: hosts, models: models, times: t, boards: map[string]*Board{}, hostOf: map[string]string{},
-		parts: map[work.Owner]*part{}, freed: map[work.Owner]bool{}}
+	h := &Hardware{hosts: hosts, models: models, times: t, boards: map[string]*Board{}, parts: map[work.Owner]*part{}}
 	geos := map[string]*gpu.Geometry{}
 	for _, m := range models {
 		if err := m.Validate(); err != nil {
@@ -84,8 +82,7 @@ func NewHardware(hosts []gpu.HostInfo, models []gpu.Model, t Times) (*Hardware, 
 			case h.boards[g.ID] != nil:
 				return nil, fmt.Errorf("host %s: GPU %s is named twice", host.Name, g.ID)
 			}
-			h.boards[g.ID] = &Board{geo: geos[g.Model]}
-			h.hostOf[g.ID] = host.Name
+			h.boards[g.ID] = &Board{geo: geos[g.Model], host: host.Name}
 		}
 	}
 	return h, nil
@@ -100,30 +97,42 @@ func (h *Hardware) Carve(p driver.Part) (time.Duration, error) {
 		}
 		return 0, nil
 	}
-	if h.freed[p.Owner] {
+	if h.freed.has(p.Owner) {
 		return 0, refuse(driver.ErrFreed, "%s was freed already: an owner is never used twice", p.Owner)
 	}
+	made := &part{}
+	made.boards = made.one[:0]
 	var took time.Duration
-	for i, s := range p.Slices {
-		d, err := h.carve(p, s)
+	for i := range p.Slices {
+		s := &p.Slices[i]
+		b, err := h.boardOf(p.Host, s.GPUID)
+		var d time.Duration
+		if err == nil {
+			d, err = h.carve(b, p.Owner, s)
+		}
 		if err != nil {
-			for _, made := range p.Slices[:i] {
-				h.boards[made.GPUID].free(p.Owner) //nolint:errcheck // made just now, nothing uses it
+			for _, b := range made.boards {
+				b.free(p.Owner) //nolint:errcheck // made just now, nothing uses it
 			}
 			return 0, err
 		}
+		made.boards = append(made.boards, b)
 		took = max(took, d) // GPUs are cut side by side
 	}
-	h.parts[p.Owner] = &part{host: p.Host, tenant: p.Tenant, slices: p.Slices}
+	h.parts[p.Owner] = made
 	return took, nil
 }
 
-// carve makes one slice.
-func (h *Hardware) carve(p driver.Part, s driver.Slice) (time.Duration, error) {
-	b := h.boards[s.GPUID]
-	if b == nil || h.hostOf[s.GPUID] != p.Host {
-		return 0, refuse(driver.ErrNoDevice, "host %s has no GPU %s", p.Host, s.GPUID)
+func (h *Hardware) boardOf(host, id string) (*Board, error) {
+	b := h.boards[id]
+	if b == nil || b.host != host {
+		return nil, refuse(driver.ErrNoDevice, "host %s has no GPU %s", host, id)
 	}
+	return b, nil
+}
+
+// carve makes one slice.
+func (h *Hardware) carve(b *Board, o work.Owner, s *driver.Slice) (time.Duration, error) {
 	var took time.Duration
 	if wants := s.Mode == gpu.ModeMIG; wants != b.mig && b.empty() && b.geo.Model.HasMIG() {
 		if err := b.SetMIG(wants); err != nil {
@@ -136,18 +145,18 @@ func (h *Hardware) carve(p driver.Part, s driver.Slice) (time.Duration, error) {
 	}
 	switch s.Mode {
 	case gpu.ModeWhole:
-		return took + h.times.Whole, b.takeWhole(p.Owner)
+		return took + h.times.Whole, b.takeWhole(o)
 	case gpu.ModeShared:
 		if s.Share == nil {
 			return 0, refuse(driver.ErrIllegal, "a shared slice needs its share")
 		}
-		return took + h.times.Share, b.takeShare(p.Owner, *s.Share)
+		return took + h.times.Share, b.takeShare(o, *s.Share)
 	case gpu.ModeMIG:
 		gi, err := b.CreateGI(s.Profile, s.Start)
 		if err != nil {
 			return 0, err
 		}
-		b.gis[len(b.gis)-1].owner = p.Owner
+		b.gis[len(b.gis)-1].owner = o
 		return took + h.times.Create, b.CreateCI(gi)
 	}
 	return 0, refuse(driver.ErrIllegal, "a slice cannot be made in mode %q", s.Mode)
@@ -157,39 +166,24 @@ func (h *Hardware) carve(p driver.Part, s driver.Slice) (time.Duration, error) {
 func (h *Hardware) Free(host string, o work.Owner) (time.Duration, error) {
 	p := h.parts[o]
 	if p == nil {
-		h.remember(o)
+		h.freed.add(o)
 		return 0, nil
 	}
 	var took time.Duration
-	for _, s := range p.slices {
-		b := h.boards[s.GPUID]
+	for _, b := range p.boards {
 		if b.lost != "" {
 			continue // gone with the GPU; a reset leaves nothing
 		}
 		if err := b.free(o); err != nil {
 			return 0, err
 		}
-		if s.Mode == gpu.ModeMIG {
+		if b.mig {
 			took = h.times.Destroy
 		}
 	}
 	delete(h.parts, o)
-	h.remember(o)
+	h.freed.add(o)
 	return took, nil
-}
-
-func (h *Hardware) remember(o work.Owner) {
-	if h.freed[o] {
-		return
-	}
-	h.freed[o] = true
-	if len(h.order) < freedKept {
-		h.order = append(h.order, o)
-		return
-	}
-	delete(h.freed, h.order[h.next])
-	h.order[h.next] = o
-	h.next = (h.next + 1) % freedKept
 }
 
 // Board gives a GPU by its UUID, or nil: for tests of the rules.
