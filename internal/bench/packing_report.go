@@ -239,8 +239,21 @@ func (r *PackingResult) chart() (template.HTML, error) {
 	}
 	p.X.Min, p.X.Max = math.Floor(p.X.Min-0.5), 100.5 // an allocation ends at 100
 	p.Y.Min, p.Y.Max = -0.6, float64(n)+1.2           // the legend's room
+	p.X.Tick.Marker = plot.TickerFunc(evenTicks)
 	p.Legend.Top, p.Legend.Left = true, true
 	return svg(p, "GPUs allocated, percent, by workload", 3+0.7*vg.Length(n))
+}
+
+// evenTicks marks even percentages, or tens where those are too many.
+func evenTicks(from, to float64) (out []plot.Tick) {
+	step := 2.0
+	if to-from > 30 {
+		step = 10
+	}
+	for x := math.Ceil(from/step) * step; x <= to; x += step {
+		out = append(out, plot.Tick{Value: x, Label: fmt.Sprintf("%.0f", x)})
+	}
+	return out
 }
 
 // Page is the outcome of an experiment for people: its table and notes on a terminal, all of it in a browser.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -63,35 +61,11 @@ func runBench[R any](a *App, b *benchFlags, what string, run func(progress func(
 		return err
 	}
 	if b.report != "" {
-		if err := a.writePage(b.report, page(r, true)); err != nil {
+		if err := a.writeReport(b.report, page(r, true).Write); err != nil {
 			return err
 		}
 	}
 	return a.print(r, func(w io.Writer, wide bool) { pageText(w, page(r, wide)) })
-}
-
-// writePage replaces the file only when the page is whole.
-func (a *App) writePage(path string, p bench.Page) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".report-*")
-	if err != nil {
-		return fmt.Errorf("the report cannot be written: %w", err)
-	}
-	defer os.Remove(f.Name()) //nolint:errcheck // gone already when all went well
-	err = p.Write(f)
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Chmod(f.Name(), 0o644) //nolint:gosec // a report is for everyone to read
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("the report cannot be written: %w", err)
-	}
-	fmt.Fprintf(a.Err, "report written to %s\n", path)
-	return nil
 }
 
 // pageText writes a page as text.

@@ -211,6 +211,9 @@ func TestBenchFaults(t *testing.T) {
 		{[]string{"bench", "mig", "--mix", "huge"}, 2, "balanced, small-heavy, large-heavy"},
 		{[]string{"bench", "mig", "--gpus", "0"}, 2, "--gpus 0 is out of range"},
 		{[]string{"bench", "mig", "--loads", "0.7,no"}, 2, "see gpupool bench mig --help"},
+		{[]string{"bench", "engine", "--gpus", "12"}, 2, "expected a multiple of 8"},
+		{[]string{"bench", "simulate", "--tasks", "0"}, 2, "--tasks 0 is out of range"},
+		{[]string{"bench", "simulate", "--hosts", "many"}, 2, `hosts "many" are not understood`},
 	} {
 		if code, out, errs := runApp(t.Context(), x.args...); code != x.code || !strings.Contains(errs, x.say) || out != "" {
 			t.Errorf("%q: exit code %d, %q and %q, want %d and %q", x.args, code, out, errs, x.code, x.say)
@@ -221,7 +224,7 @@ func TestBenchFaults(t *testing.T) {
 func TestBenchCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, args := range [][]string{{"packing", "--trace", benchDir(t)}, {"mig"}} {
+	for _, args := range [][]string{{"packing", "--trace", benchDir(t)}, {"mig"}, {"engine"}, {"simulate"}} {
 		if code, _, errs := runApp(ctx, append([]string{"bench"}, args...)...); code != 130 || errs != "gpupool: interrupted\n" {
 			t.Errorf("%q: exit code %d and %q", args, code, errs)
 		}
@@ -243,6 +246,32 @@ func TestBenchMIG(t *testing.T) {
 	for _, model := range sevenSlices() {
 		if code, _, errs := runApp(t.Context(), append(args, "--model", model)...); code != 0 {
 			t.Errorf("completion offers the model %s: %s", model, errs)
+		}
+	}
+}
+
+// TestBenchSelf has the two experiments whose numbers differ from run to run.
+func TestBenchSelf(t *testing.T) {
+	for _, x := range []struct {
+		args        []string
+		table, json string
+	}{
+		{[]string{"simulate", "--tasks", "100", "--clusters", "1", "--hosts", "2x8xH100-80GB"}, `(?m)^succeeded +100$`, `"experiment": "simulate"`},
+		{[]string{"engine", "--gpus", "80"}, `(?m)^80  .* ms$`, `"experiment": "engine"`},
+	} {
+		if x.args[0] == "engine" && testing.Short() {
+			continue // measures for more than a second
+		}
+		report := filepath.Join(t.TempDir(), "out.html")
+		args := append([]string{"bench"}, x.args...)
+		if code, out, errs := runApp(t.Context(), append(args, "--report", report)...); code != 0 || !regexp.MustCompile(x.table).MatchString(out) {
+			t.Errorf("%q: exit code %d, %s, %s", args, code, errs, out)
+		}
+		if page, err := os.ReadFile(report); err != nil || !bytes.Contains(page, []byte("</table>")) {
+			t.Errorf("%q: the report: %v, %s", args, err, page)
+		}
+		if code, out, errs := runApp(t.Context(), append(args, "--json")...); code != 0 || !strings.Contains(out, x.json) {
+			t.Errorf("%q: exit code %d, %s, %s", args, code, errs, out)
 		}
 	}
 }

@@ -111,7 +111,7 @@ submit_s,duration_s,gpus,fraction,gpu_memory_mib,tenant,priority,name,utilisatio
 				return err
 			}
 			if s.report != "" {
-				if err := a.writeReport(s.report, r); err != nil {
+				if err := a.writeReport(s.report, r.WriteReport); err != nil {
 					return err
 				}
 			}
@@ -133,13 +133,13 @@ func writable(path string) error {
 }
 
 // writeReport replaces the file only when the page is whole.
-func (a *App) writeReport(path string, r *sim.Comparison) error {
+func (a *App) writeReport(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".report-*")
 	if err != nil {
 		return fmt.Errorf("the report cannot be written: %w", err)
 	}
 	defer os.Remove(f.Name()) //nolint:errcheck // gone already when all went well
-	err = r.WriteReport(f)
+	err = write(f)
 	if e := f.Close(); err == nil {
 		err = e
 	}
