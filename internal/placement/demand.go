@@ -147,7 +147,7 @@ func (d *demand) refresh() {
 // of a class takes, in thousandths; hosts have at least cpu and mem for each
 // thousandth of their GPUs.
 func (d *demand) weigh(need func(class int) int, cpu, mem float64) {
-	d.hungry, d.weight, d.class, d.cpu, d.gpus = false, 0, d.class[:0], 0, 0
+	d.hungry, d.weight, d.class, d.cpu, d.gpus = d.Beside > 0, 0, d.class[:0], 0, 0
 	for i, x := range d.Expect {
 		n := float64(x.Members) * float64(need(i))
 		e := expected{weight: x.Members, gpus: x.Request.GPUs, hungry: x.CPUMilli > 0 || x.MemMiB > 0,

@@ -83,7 +83,7 @@ type search struct {
 	p    *poolIndex
 	q    Query
 	need amount
-	fed  bool // CPU and memory do not matter to the score
+	fed  bool // CPU and memory cannot run out before GPUs do, and do not matter to the score
 	ok   bool
 	best choice
 	drop []int64 // scratch
@@ -112,7 +112,7 @@ type choice struct {
 
 func (c *Cluster) searching(p *poolIndex, q Query) *search {
 	s := &c.scratch
-	*s = search{c: c, p: p, q: q, need: amount{q.Request.CPUMilli, q.Request.MemMiB}, fed: !p.demand.hungry, drop: s.drop[:0]}
+	*s = search{c: c, p: p, q: q, need: amount{q.Request.CPUMilli, q.Request.MemMiB}, fed: !p.demand.hungry && !q.Request.HostOnly(), drop: s.drop[:0]}
 	return s
 }
 
