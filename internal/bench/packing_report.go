@@ -111,7 +111,7 @@ func packingNotes(r *PackingResult, rules []baseline.Rule) []string {
 func (r *PackingResult) Page(wide bool) Page {
 	p := Page{
 		Title: fmt.Sprintf("Packing %d GPUs of %d hosts", r.GPUs, r.Hosts),
-		Intro: fmt.Sprintf("The experiment of Weng et al., “Beware of Fragmentation” (USENIX ATC '23): percent of the GPUs allocated once tasks that ask for %g times as many were offered; the mean of %d seeds. Data and published figures: %s.",
+		Intro: fmt.Sprintf("The experiment of Weng et al., “Beware of Fragmentation” (USENIX ATC '23): percent of the GPUs allocated once tasks that ask for %g times as many were offered; the mean over seeds (%d). Data and published figures: %s.",
 			r.Arrival, r.Seeds, r.Trace),
 		Rows:  make([][]string, len(r.Workloads)),
 		Last:  "above published FGD: nothing was published for these workloads",
