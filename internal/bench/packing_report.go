@@ -30,18 +30,19 @@ var pageHTML string
 func (w *packingWorkload) summary(rules []baseline.Rule, runs []packingRun) PackingWorkload {
 	out := PackingWorkload{Name: w.name, Published: map[string]float64{}, Baselines: map[string]Spread{}}
 	maps.Copy(out.Published, w.published)
-	of := func(value func(r *packingRun) float64) (all []float64, s Spread) {
+	of := func(runs []packingRun, value func(r *packingRun) float64) (all []float64, s Spread) {
 		for i := range runs {
 			all = append(all, value(&runs[i]))
 		}
 		return all, spread(all)
 	}
+	beside := runs[:min(len(runs), besideSeeds)]
 	for i, rule := range rules {
-		_, out.Baselines[string(rule)] = of(func(r *packingRun) float64 { return r.rules[i] })
+		_, out.Baselines[string(rule)] = of(beside, func(r *packingRun) float64 { return r.rules[i] })
 	}
-	_, offered := of(func(r *packingRun) float64 { return float64(r.offered) })
-	_, bound := of(func(r *packingRun) float64 { return r.bound })
-	seeds, ours := of(func(r *packingRun) float64 { return r.gpupool })
+	_, offered := of(runs, func(r *packingRun) float64 { return float64(r.offered) })
+	_, bound := of(beside, func(r *packingRun) float64 { return r.bound })
+	seeds, ours := of(runs, func(r *packingRun) float64 { return r.gpupool })
 	for i := range seeds {
 		seeds[i] = round4(seeds[i])
 	}
@@ -90,6 +91,7 @@ func packingNotes(r *PackingResult, rules []baseline.Rule) []string {
 		"the figures are GPU thousandths given out, in percent of all hosts' GPUs; CPU, memory and the GPU models that a pod names count, GPU memory does not: the lists have none. Hosts without a GPU are left out",
 		"gpupool: one pool, one tenant, parts of a GPU as shares, and any number of tasks on one GPU as in the published experiment, where a pool sets a limit (4 unless set otherwise)",
 		"gpupool learns what is asked for from the tasks it has seen so far; the rule fgd is told the whole list beforehand, as published",
+		fmt.Sprintf("the published rules as run here, and the bound, are means over the first %d seeds at most", besideSeeds),
 		"the upper bound: no rule that places whatever fits can pass it, even one that knew what comes; whether it can be reached is not known",
 	}
 	var without []string
