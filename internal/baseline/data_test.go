@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-const openb = "../../../shared/traces/openb" // /work/shared, read only
+const openb = "../../../shared/traces/openb"
 
 // readTable returns the rows of a CSV file, by column.
 func readTable(t *testing.T, name string) (rows []map[string]string) {

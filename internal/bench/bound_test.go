@@ -206,7 +206,7 @@ func TestBoundBadInput(t *testing.T) {
 	}
 }
 
-const boundTraces = "../../../shared/traces/openb" // /work/shared, read only
+const boundTraces = "../../../shared/traces/openb"
 
 // boundTable returns the rows of a published CSV file, by column.
 func boundTable(t *testing.T, name string) (rows []map[string]string) {

@@ -408,7 +408,7 @@ func TestPackingOpenb(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: places some 10,000 tasks twice")
 	}
-	const openb = "../../../shared/traces/openb" // /work/shared, read only
+	const openb = "../../../shared/traces/openb"
 	if _, err := os.Stat(openb); err != nil {
 		t.Skipf("the published workloads are not here: %v", err)
 	}
