@@ -18,8 +18,9 @@ func (c *Cluster) Check() error {
 		}
 	}
 	for _, h := range c.Hosts {
-		if h.CPUMilli < 0 || h.MemMiB < 0 || h.CPUMilli > h.Info.CPUMilli || h.MemMiB > h.Info.MemMiB {
-			return fmt.Errorf("host %s has %d mCPU and %d MiB free of %d and %d", h.Info.Name, h.CPUMilli, h.MemMiB, h.Info.CPUMilli, h.Info.MemMiB)
+		cpu, mem := h.CPUMilli+h.kept.cpu, h.MemMiB+h.kept.mem
+		if cpu < 0 || mem < 0 || cpu > h.Info.CPUMilli || mem > h.Info.MemMiB || h.kept.cpu < 0 || h.kept.mem < 0 {
+			return fmt.Errorf("host %s has %d mCPU and %d MiB free of %d and %d", h.Info.Name, cpu, mem, h.Info.CPUMilli, h.Info.MemMiB)
 		}
 		if err := c.checkHostIndex(h); err != nil {
 			return fmt.Errorf("host %s: %w", h.Info.Name, err)
@@ -40,7 +41,12 @@ func (c *Cluster) checkSums() error {
 		pool  string
 		model int
 	}
-	free, cut, usable := map[key]int{}, map[key]int{}, map[key]int{}
+	free, cut, usable, bays := map[key]int{}, map[key]int{}, map[key]int{}, map[key]int{}
+	for _, h := range c.Hosts {
+		for i := range h.bays {
+			bays[key{h.Pool, h.bays[i].model}]++
+		}
+	}
 	for _, g := range c.GPUs {
 		if !c.usable(g) {
 			continue
@@ -68,6 +74,9 @@ func (c *Cluster) checkSums() error {
 	for name, p := range c.pools { // order: only a yes or no comes out
 		for m, s := range p.shelves {
 			k := key{name, m}
+			if s != nil && s.bays != bays[k] {
+				return fmt.Errorf("pool %s has %d hosts with %s, counted %d", name, bays[k], s.geo.Model.Key, s.bays)
+			}
 			if s != nil && (s.free != free[k] || s.part != cut[k] || s.usable != usable[k]) {
 				return fmt.Errorf("pool %s has %d free, %d cut and %d usable GPUs of %s; the index counts %d, %d and %d",
 					name, free[k], cut[k], usable[k], s.geo.Model.Key, s.free, s.part, s.usable)

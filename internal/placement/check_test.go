@@ -87,11 +87,23 @@ func TestCheckBites(t *testing.T) {
 		{"idle", func(c *Cluster) { c.Hosts[0].idle++ }, "thousandths idle, counted"},
 		{"hosts by free GPUs", func(c *Cluster) { c.Hosts[0].bays[0].in[0].hosts[1] = 0 }, "1 hosts with 1 free GPUs, counted 0"},
 		{"free GPUs of a rack", func(c *Cluster) { c.Hosts[0].bays[0].in[0].group.free = 2 }, "a group has 1 free GPUs, counted 2"},
+		{"kept and given out all the same", func(c *Cluster) { c.GPUs[2].Kept = true }, "free bit is true"},
+		{"kept and not withheld", func(c *Cluster) {
+			c.Keep(work.Part{Host: 0, Slices: []work.Slice{{GPU: 1}}})
+			c.GPUs[1].Kept = false
+		}, "1 is missing in cell"},
+		{"not kept and withheld", func(c *Cluster) {
+			c.Keep(work.Part{Host: 0, Slices: []work.Slice{{GPU: 2}}})
+			c.GPUs[2].Kept = false
+		}, "free bit is false"},
+		{"kept CPU", func(c *Cluster) { c.Hosts[0].kept.cpu++ }, "has 8001 mCPU"},
+		{"kept CPU less than nothing", func(c *Cluster) { c.Hosts[2].kept.cpu-- }, "has 7999 mCPU"},
 		{"CPU", func(c *Cluster) { c.Hosts[1].CPUMilli = -1 }, "has -1 mCPU"},
 		{"memory of a host", func(c *Cluster) { c.Hosts[2].MemMiB = 2000 }, "2000 MiB free"},
 		{"count of free GPUs", func(c *Cluster) { shelf(c, "H100-80GB").free++ }, "the index counts 2, 1 and 3"},
 		{"count of usable GPUs", func(c *Cluster) { shelf(c, "T4").usable-- }, "the index counts 0, 0 and 0"},
 		{"count of cut GPUs", func(c *Cluster) { shelf(c, "H100-80GB").part = 0 }, "the index counts 1, 0 and 3"},
+		{"count of hosts with a model", func(c *Cluster) { shelf(c, "T4").bays++ }, "has 1 hosts with T4, counted 2"},
 		{"count of hosts", func(c *Cluster) { c.Hosts[0].sound.up-- }, "has 1 hosts of a shape, 1 usable; the index counts 1 and 0"},
 	} {
 		t.Run(x.name, func(t *testing.T) {

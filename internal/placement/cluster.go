@@ -56,6 +56,7 @@ type Host struct {
 	in       *poolIndex // of Pool
 	bays     []bay      // its GPUs by model
 	all      amount     // CPU and memory when nothing is taken
+	kept     amount     // of it, for tasks that wait: what is free is less by it, and may be less than nothing
 	outlook  outlook
 	GPUs     []int // numbers
 	Pool     string
@@ -97,6 +98,7 @@ type GPU struct {
 	model, bay, slot int
 
 	Health gpu.Health
+	Kept   bool // for a task that waits: nobody else may have it (keep.go)
 	Mode   gpu.Mode
 	Mask   gpu.Mask
 	Milli  int   // taken, in thousandths
@@ -141,16 +143,18 @@ type poolIndex struct {
 
 // shelf is the GPUs of one model in one pool.
 type shelf struct {
-	geo    *gpu.Geometry
-	free   int // free usable GPUs
-	usable int // usable GPUs, whatever stands on them
-	hosts  standing
-	part   int    // GPUs in states
-	states []*row // by mask; nil where none ever was
-	cut    set    // masks of which there are GPUs
-	shared map[string]*levels
-	yields yields
-	view   view
+	geo     *gpu.Geometry
+	free    int // free usable GPUs
+	usable  int // usable GPUs, whatever stands on them
+	bays    int // hosts that have such GPUs, usable or not
+	hosts   standing
+	part    int    // GPUs in states
+	sharing int    // GPUs that are shared
+	states  []*row // by mask; nil where none ever was
+	cut     set    // masks of which there are GPUs
+	shared  map[string]*levels
+	yields  yields
+	view    view
 }
 
 // shape is hosts that are alike, to say quickly what could fit if they were empty.
@@ -194,6 +198,9 @@ func (c *Cluster) Model(key string) (int, *gpu.Geometry) {
 	}
 	return -1, nil
 }
+
+// ModelAt is the model of a number.
+func (c *Cluster) ModelAt(n int) gpu.Model { return c.models[n].Model }
 
 // Geometry of the model of a GPU.
 func (c *Cluster) Geometry(n int) *gpu.Geometry { return c.models[c.GPUs[n].model] }
@@ -297,6 +304,7 @@ func (c *Cluster) enroll(h *Host) {
 	for i := range h.bays {
 		b := &h.bays[i]
 		p.stock(b.model, c.models[b.model])
+		p.shelves[b.model].bays++
 		b.in = append(p.groupsOf(c, h, b.model), &p.shelves[b.model].hosts)
 	}
 }
@@ -362,6 +370,9 @@ func (c *Cluster) SetHealth(n int, health gpu.Health, until work.Time, why strin
 func (c *Cluster) SetPool(n int, pool string) {
 	h := c.Hosts[n]
 	h.shape.all--
+	for i := range h.bays {
+		h.in.shelves[h.bays[i].model].bays--
+	}
 	c.changeHost(h, func() {
 		h.Pool = pool
 		c.enroll(h)

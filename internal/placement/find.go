@@ -28,7 +28,7 @@ func (c *Cluster) Candidates(pool string, r work.Request) []int {
 	}
 	var out []int
 	for _, m := range p.bySize {
-		if serves(p.shelves[m].geo.Model, r) {
+		if p.shelves[m].bays > 0 && serves(p.shelves[m].geo.Model, r) {
 			out = append(out, m)
 		}
 	}

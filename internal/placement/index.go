@@ -105,9 +105,12 @@ func (b *bay) leave(h *Host, at spot) {
 	}
 }
 
+// sound reports whether a GPU can be given out as far as it is concerned itself.
+func (g *GPU) sound() bool { return g.Health == gpu.HealthOK && !g.Kept }
+
 func (c *Cluster) usable(g *GPU) bool {
 	h := c.Hosts[g.Host]
-	return g.Health == gpu.HealthOK && h.Up && !h.Cordoned
+	return g.sound() && h.Up && !h.Cordoned
 }
 
 // index puts a GPU into the row of its state, if it may be given out. The bay
@@ -132,6 +135,7 @@ func (c *Cluster) index(g *GPU) {
 		s.state(g.Mask).enter(h.level, g.Number, h.all)
 		s.cut.add(int(g.Mask))
 	case gpu.ModeShared:
+		s.sharing++
 		if len(g.Held) < c.Sharers {
 			free := s.sharable(g)
 			l := s.sharedBy(g.Tenant)
@@ -164,6 +168,7 @@ func (c *Cluster) unindex(g *GPU) {
 			s.cut.remove(int(g.Mask))
 		}
 	case gpu.ModeShared:
+		s.sharing--
 		if len(g.Held) < c.Sharers {
 			free := s.sharable(g)
 			l := s.shared[g.Tenant]
@@ -261,7 +266,7 @@ func (c *Cluster) eachRow(h *Host, do func(r *row, i int)) {
 	}
 	for _, n := range h.GPUs {
 		g := c.GPUs[n]
-		if g.Health != gpu.HealthOK {
+		if !g.sound() {
 			continue
 		}
 		s := p.shelves[g.model]

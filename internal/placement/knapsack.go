@@ -18,7 +18,7 @@ type bundle struct {
 func (x *reclaiming) bundles(b *bay) (free int, out []bundle) {
 	for _, n := range b.gpus {
 		g := x.c.GPUs[n]
-		if g.Health != gpu.HealthOK {
+		if !g.sound() {
 			continue
 		}
 		if g.Mode == gpu.ModeFree {

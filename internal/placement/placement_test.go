@@ -75,7 +75,7 @@ func (c *Cluster) test(t *rapid.T, what string) {
 func (c *Cluster) fits(n int, tenant string, fit work.Fit) (starts []int, ok bool) {
 	g := c.GPUs[n]
 	geo := c.Geometry(n)
-	if g.Health != gpu.HealthOK {
+	if g.Health != gpu.HealthOK || g.Kept {
 		return nil, false
 	}
 	if fit.Profile < 0 {
@@ -114,7 +114,7 @@ func (c *Cluster) room(h *Host, q Query) (whole map[int][]int, parts map[int][]w
 		if q.Blocked[m] || len(r.Models) > 0 && !slices.Contains(r.Models, model.Key) {
 			continue
 		}
-		if r.GPUs > 0 && len(c.GPUs[n].Held) == 0 && c.GPUs[n].Health == gpu.HealthOK && r.GPUMemMiB <= model.MemoryMiB {
+		if r.GPUs > 0 && len(c.GPUs[n].Held) == 0 && c.GPUs[n].Health == gpu.HealthOK && !c.GPUs[n].Kept && r.GPUMemMiB <= model.MemoryMiB {
 			whole[m] = append(whole[m], n)
 		}
 		if r.IsPart() {
@@ -135,6 +135,9 @@ func (c *Cluster) capacity(q Query) int {
 	total := 0
 	for _, h := range c.Hosts {
 		if h.Pool != q.Pool || !h.Up || h.Cordoned {
+			continue
+		}
+		if h.CPUMilli < 0 || h.MemMiB < 0 { // more is kept than is free: nobody new may come
 			continue
 		}
 		byHost := r.Count()
@@ -228,7 +231,7 @@ func (c *Cluster) dump() string {
 		fmt.Fprintln(&b, h.Number, h.Pool, h.Up, h.Cordoned, h.CPUMilli, h.MemMiB)
 	}
 	for _, g := range c.GPUs {
-		fmt.Fprintln(&b, g.Number, g.Health, g.Mode, g.Mask, g.Tenant, g.Milli, g.MemMiB, g.Held)
+		fmt.Fprintln(&b, g.Number, g.Health, g.Kept, g.Mode, g.Mask, g.Tenant, g.Milli, g.MemMiB, g.Held)
 	}
 	return b.String()
 }
@@ -243,6 +246,7 @@ func TestAgainstBruteForce(t *testing.T) {
 			p work.Part
 		}
 		var held []lease
+		var kept []work.Part
 		task := work.TaskID(0)
 		find := func(t *rapid.T) {
 			q := Query{Pool: "p", Tenant: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "tenant"), Request: drawRequest(t)}
@@ -309,6 +313,33 @@ func TestAgainstBruteForce(t *testing.T) {
 				c.SetHealth(rapid.IntRange(0, len(c.GPUs)-1).Draw(t, "gpu"), rapid.SampledFrom([]gpu.Health{gpu.HealthOK, gpu.HealthBroken, gpu.HealthSuspect}).Draw(t, "health"), 0, "")
 				c.test(t, "SetHealth")
 			},
+			"keep": func(t *rapid.T) {
+				part, ok := drawKept(t, c)
+				if !ok {
+					t.Skip("nothing to keep")
+				}
+				before := c.dump()
+				c.Keep(part)
+				c.test(t, "Keep")
+				if rapid.Bool().Draw(t, "at once") {
+					c.Unkeep(part)
+					if after := c.dump(); after != before {
+						t.Fatalf("Keep and Unkeep changed the cluster:\n%s\n%s", before, after)
+					}
+					c.test(t, "Unkeep")
+					return
+				}
+				kept = append(kept, part)
+			},
+			"unkeep": func(t *rapid.T) {
+				if len(kept) == 0 {
+					t.Skip("nothing kept")
+				}
+				i := rapid.IntRange(0, len(kept)-1).Draw(t, "which")
+				c.Unkeep(kept[i])
+				kept = slices.Delete(kept, i, i+1)
+				c.test(t, "Unkeep")
+			},
 			"pool": func(t *rapid.T) {
 				c.SetPool(rapid.IntRange(0, len(c.Hosts)-1).Draw(t, "host"), rapid.SampledFrom([]string{"p", "q"}).Draw(t, "pool"))
 				c.test(t, "SetPool")
@@ -318,12 +349,37 @@ func TestAgainstBruteForce(t *testing.T) {
 			c.Free(l.o, l.p)
 		}
 		c.test(t, "freeing all")
+		for _, p := range kept {
+			c.Unkeep(p)
+		}
+		c.test(t, "keeping nothing")
+		for _, h := range c.Hosts {
+			if h.CPUMilli != h.Info.CPUMilli || h.MemMiB != h.Info.MemMiB {
+				t.Fatalf("all is freed, but host %s has %d mCPU and %d MiB", h.Info.Name, h.CPUMilli, h.MemMiB)
+			}
+		}
 		for _, g := range c.GPUs {
-			if g.Mode != gpu.ModeFree || g.Mask != 0 || g.Milli != 0 || g.MemMiB != 0 || g.Tenant != "" {
+			if g.Kept || g.Mode != gpu.ModeFree || g.Mask != 0 || g.Milli != 0 || g.MemMiB != 0 || g.Tenant != "" {
 				t.Fatalf("all is freed, but GPU %+v is not empty", g)
 			}
 		}
 	})
+}
+
+// drawKept draws GPUs of one host that are not kept, whatever stands on them, and CPU
+// and memory of it that are not kept either.
+func drawKept(t *rapid.T, c *Cluster) (work.Part, bool) {
+	h := c.Hosts[rapid.IntRange(0, len(c.Hosts)-1).Draw(t, "host")]
+	p := work.Part{Host: h.Number, CPUMilli: rapid.Int64Range(0, h.Info.CPUMilli-h.kept.cpu).Draw(t, "cpu"), MemMiB: rapid.Int64Range(0, h.Info.MemMiB-h.kept.mem).Draw(t, "ram")}
+	if len(h.bays) == 0 {
+		return p, p.CPUMilli+p.MemMiB > 0
+	}
+	for _, n := range h.bays[rapid.IntRange(0, len(h.bays)-1).Draw(t, "bay")].gpus { // a part is of one bay
+		if !c.GPUs[n].Kept && rapid.Bool().Draw(t, "kept") {
+			p.Slices = append(p.Slices, work.Slice{GPU: n})
+		}
+	}
+	return p, len(p.Slices) > 0 || p.CPUMilli+p.MemMiB > 0
 }
 
 // testWhy compares the reason for waiting, and each number in it, with what
@@ -351,7 +407,7 @@ func (c *Cluster) testWhy(t *rapid.T, q Query) {
 		for _, h := range c.Hosts {
 			here := 0
 			for _, n := range h.GPUs {
-				if g := c.GPUs[n]; g.model == m && h.Pool == q.Pool && h.Up && !h.Cordoned && g.Health == gpu.HealthOK {
+				if g := c.GPUs[n]; g.model == m && h.Pool == q.Pool && h.Up && !h.Cordoned && g.Health == gpu.HealthOK && !g.Kept {
 					usable++
 					if len(g.Held) == 0 {
 						here++

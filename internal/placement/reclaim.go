@@ -15,6 +15,14 @@ type Claim struct {
 	Parts  []work.Part // of all its members, in order: a gang yields as a whole
 }
 
+func (k Claim) milli() int {
+	n := 0
+	for _, p := range k.Parts {
+		n += p.Milli()
+	}
+	return n
+}
+
 // Reclaim asks who must yield so that a request fits.
 type Reclaim struct {
 	Query
@@ -22,7 +30,7 @@ type Reclaim struct {
 	Below work.Priority
 	// Claim says what a holder would give up, or that it must not be asked to.
 	Claim func(work.Owner) (Claim, bool)
-	// Budget is how many tasks of a tenant may yield; nil = any number.
+	// Budget is how much of GPUs a tenant may lose, in thousandths; nil = any amount.
 	Budget func(tenant string) int
 }
 
@@ -110,7 +118,7 @@ type reclaiming struct {
 	r      Reclaim
 	t      *Trial
 	out    []work.Owner
-	used   map[string]int // tasks of a tenant that yield already
+	used   map[string]int // what tenants lose already, in thousandths
 	claims map[work.Owner]claimed
 }
 
@@ -138,7 +146,7 @@ func (x *reclaiming) meet(w Holder) work.Owner {
 
 func (x *reclaiming) evict(tasks []work.Owner) {
 	for _, o := range tasks {
-		x.used[x.claims[o].Tenant]++
+		x.used[x.claims[o].Tenant] += x.claims[o].milli()
 		x.out = append(x.out, o)
 		x.free(o)
 	}
@@ -259,7 +267,7 @@ func (x *reclaiming) price(owners []work.Owner) (bill, bool) {
 			return b, false
 		}
 		if taken != nil {
-			if taken[k.Tenant]++; x.used[k.Tenant]+taken[k.Tenant] > x.r.Budget(k.Tenant) {
+			if taken[k.Tenant] += k.milli(); x.used[k.Tenant]+taken[k.Tenant] > x.r.Budget(k.Tenant) {
 				return b, false
 			}
 		}
@@ -271,7 +279,7 @@ func (x *reclaiming) price(owners []work.Owner) (bill, bool) {
 
 // ways is the sets of owners that would have to leave a GPU so that a part fits on it.
 func (x *reclaiming) ways(sh *shelf, g *GPU, fit work.Fit, tenant string) [][]work.Owner {
-	if g.Health != gpu.HealthOK {
+	if !g.sound() {
 		return nil
 	}
 	all := make([]work.Owner, 0, len(g.Held))

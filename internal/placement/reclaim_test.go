@@ -78,7 +78,7 @@ func (b *book) cheapest(r Reclaim) (lost int64, tasks int, ok bool) {
 			if set>>i&1 == 1 {
 				gone = append(gone, o)
 				sum += b.claims[o].Lost
-				perTenant[b.claims[o].Tenant]++
+				perTenant[b.claims[o].Tenant] += b.claims[o].milli()
 			}
 		}
 		if sum > lost || sum == lost && len(gone) >= tasks || r.Budget != nil && (perTenant["a"] > r.Budget("a") || perTenant["b"] > r.Budget("b")) {
@@ -95,7 +95,7 @@ func drawReclaim(t *rapid.T, b *book) Reclaim {
 	r := Reclaim{Query: Query{Pool: "p", Tenant: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "who"), Request: drawRequest(t)},
 		Below: work.Priority(rapid.IntRange(0, 2).Draw(t, "below")), Claim: b.claim}
 	if rapid.Bool().Draw(t, "budget") {
-		n := rapid.IntRange(0, 2).Draw(t, "n")
+		n := rapid.SampledFrom([]int{0, 143, 300, 1000, 1500, 2000, 3000}).Draw(t, "budget of each")
 		r.Budget = func(string) int { return n }
 	}
 	return r
@@ -153,14 +153,14 @@ func (b *book) honestYield(t *rapid.T, r Reclaim, y Yield) {
 			t.Fatalf("task %d must not yield", o.Task)
 		}
 		sum += k.Lost
-		perTenant[k.Tenant]++
+		perTenant[k.Tenant] += k.milli()
 	}
 	if sum != y.Lost {
 		t.Fatalf("%d is lost, not %d", sum, y.Lost)
 	}
 	for tenant, n := range perTenant { // order: only a yes or no comes out
 		if r.Budget != nil && n > r.Budget(tenant) {
-			t.Fatalf("%d tasks of tenant %s yield", n, tenant)
+			t.Fatalf("tenant %s yields %d thousandths", tenant, n)
 		}
 	}
 	if !b.fitsWithout(r.Query, y.Tasks) {

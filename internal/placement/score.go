@@ -355,7 +355,7 @@ func (c *Cluster) outlookOf(p *poolIndex, h *Host) *outlook {
 		}
 		for _, n := range b.gpus {
 			g := c.GPUs[n]
-			if g.Health != gpu.HealthOK || g.Mode == gpu.ModeFree || g.Mode == gpu.ModeWhole {
+			if !g.sound() || g.Mode == gpu.ModeFree || g.Mode == gpu.ModeWhole {
 				continue
 			}
 			for k := range o.room {

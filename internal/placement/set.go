@@ -30,6 +30,9 @@ func (s *set) add(i int) {
 
 // grow makes room for i, adding summary levels until the top is one word.
 func (s *set) grow(i int) {
+	if i < 0 {
+		panic("a set has no negative members")
+	}
 	if len(s.levels) == 0 {
 		s.levels = [][]uint64{nil}
 	}

@@ -228,12 +228,46 @@ func (c *Cluster) Impossible(pool string, r work.Request) error {
 		r, hostNeed(r), pool, c.shapeList(pool, false), next)
 }
 
+// Capacity is what the usable hosts of a pool have in all: GPUs that are not broken, in
+// thousandths, CPU in thousandths of a core, memory in MiB.
+func (c *Cluster) Capacity(pool string) (milli int, cpu, mem int64) {
+	p := c.pools[pool]
+	if p == nil {
+		return 0, 0, 0
+	}
+	for _, s := range p.shapes {
+		for _, n := range s.counts {
+			milli += s.up * n * 1000
+		}
+		cpu += int64(s.up) * s.cpu
+		mem += int64(s.up) * s.mem
+	}
+	return milli, cpu, mem
+}
+
+// LeastMilli is what a request takes of GPUs at the least, in thousandths.
+func (c *Cluster) LeastMilli(pool string, r work.Request) int {
+	least := 0
+	if r.IsPart() {
+		for i, m := range c.Candidates(pool, r) {
+			for k, fit := range r.FitPart(c.models[m].Model) {
+				if i+k == 0 || fit.Milli < least {
+					least = fit.Milli
+				}
+			}
+		}
+	} else {
+		least = 1000 * r.GPUs
+	}
+	return least * r.Count()
+}
+
 // PoolModels is the number of GPU models in a pool.
 func (c *Cluster) PoolModels(pool string) int {
 	n := 0
 	if p := c.pools[pool]; p != nil {
 		for _, s := range p.shelves {
-			if s != nil {
+			if s != nil && s.bays > 0 {
 				n++
 			}
 		}

@@ -1,9 +1,6 @@
 package placement
 
-import (
-	"github.com/gpupool/gpupool/internal/gpu"
-	"github.com/gpupool/gpupool/internal/work"
-)
+import "github.com/gpupool/gpupool/internal/work"
 
 // yields is an index of who could make room: for each priority, the hosts by how
 // many GPUs of one model would be free if every task of that priority and of less
@@ -87,7 +84,7 @@ func (c *Cluster) checkYields(h *Host) string {
 		b := &h.bays[i]
 		var want bay
 		for _, n := range b.gpus {
-			if g := c.GPUs[n]; g.Health == gpu.HealthOK {
+			if g := c.GPUs[n]; g.sound() {
 				want.counts(g, 1)
 			}
 		}

@@ -1,6 +1,9 @@
 package work
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Code names a reason or an error for programs. Codes are part of the API.
 type Code string
@@ -13,6 +16,7 @@ const (
 	CodeConflict    Code = "conflict"     // the thing is in another state than the call needs
 	CodeStale       Code = "stale_epoch"  // the lease was given anew since
 	CodeLimit       Code = "over_limit"   // a limit of the tenant forbids it
+	CodeBusy        Code = "queue_full"   // the pool's queue has no place for it now; Error.Retry says when to try again
 	CodeUnavailable Code = "unavailable"  // the server cannot accept work now
 	CodeForbidden   Code = "forbidden"    // the token does not allow it
 	CodeUnauthed    Code = "unauthorized" // no token, or one that is not known
@@ -20,25 +24,32 @@ const (
 
 // Codes of reasons: why a task is where it is.
 const (
-	WaitGPUs      Code = "waiting_for_gpus"   // too few free GPUs or placements now
-	WaitHost      Code = "waiting_for_host"   // GPUs are free, but not with the CPU and memory asked
-	WaitTurn      Code = "waiting_for_turn"   // another task that wants the same GPUs came first
-	WaitLimit     Code = "waiting_for_limit"  // the tenant holds as much as it may
-	WaitCapacity  Code = "waiting_for_pool"   // no host of the pool could hold it at present
-	Placed        Code = "placed"             // slices chosen, being made
-	Running       Code = "running"            //
-	ExitZero      Code = "exit_zero"          // ended by itself, well
-	ExitCode      Code = "exit_code"          // ended by itself with another code
-	ExitSignal    Code = "exit_signal"        // ended by a signal nobody here sent
-	ExitLost      Code = "exit_lost"          // ended, how is not known
-	Cancelled     Code = "cancelled"          // by a user
-	TTLExpired    Code = "queue_ttl"          // waited longer than its TTL
-	CarveFailed   Code = "carve_failed"       // the driver could not make the slices
-	StartFailed   Code = "start_failed"       // the runner could not start it
-	AllocTimeout  Code = "allocation_timeout" // slices or start took too long
-	HostLost      Code = "host_lost"          // its host went away
-	LeaseExpired  Code = "lease_expired"      // not renewed in time
-	LeaseReleased Code = "lease_released"     // given back by its holder
+	WaitGPUs      Code = "waiting_for_gpus"    // too few free GPUs or placements now
+	WaitHost      Code = "waiting_for_host"    // GPUs are free, but not with the CPU and memory asked
+	WaitTurn      Code = "waiting_for_turn"    // another task that wants the same GPUs came first
+	WaitLimit     Code = "waiting_for_limit"   // the tenant holds as much as it may
+	WaitCapacity  Code = "waiting_for_pool"    // no host of the pool could hold it at present
+	WaitHeld      Code = "held"                // until someone releases it
+	WaitAfter     Code = "waiting_for_tasks"   // that it comes after
+	WaitReserved  Code = "reserved"            // GPUs are being kept for it until there are enough
+	WaitReserve   Code = "waiting_for_reserve" // what is free is kept for inference and interactive work
+	Preempted     Code = "preempted"           // for a tenant's guarantee, or for the pool that its GPUs belong to
+	RunLimit      Code = "max_runtime"         // ran as long as it may
+	AfterFailed   Code = "dependency_failed"   // a task that it comes after did not succeed
+	Placed        Code = "placed"              // slices chosen, being made
+	Running       Code = "running"             //
+	ExitZero      Code = "exit_zero"           // ended by itself, well
+	ExitCode      Code = "exit_code"           // ended by itself with another code
+	ExitSignal    Code = "exit_signal"         // ended by a signal nobody here sent
+	ExitLost      Code = "exit_lost"           // ended, how is not known
+	Cancelled     Code = "cancelled"           // by a user
+	TTLExpired    Code = "queue_ttl"           // waited longer than its TTL
+	CarveFailed   Code = "carve_failed"        // the driver could not make the slices
+	StartFailed   Code = "start_failed"        // the runner could not start it
+	AllocTimeout  Code = "allocation_timeout"  // slices or start took too long
+	HostLost      Code = "host_lost"           // its host went away
+	LeaseExpired  Code = "lease_expired"       // not renewed in time
+	LeaseReleased Code = "lease_released"      // given back by its holder
 )
 
 // Reason is a code and a sentence that say why.
@@ -55,8 +66,9 @@ func Reasonf(c Code, format string, args ...any) Reason {
 // Error is a refusal: a code, and a sentence that says what was expected, what
 // came, and what to do.
 type Error struct {
-	Code Code
-	Msg  string
+	Code  Code
+	Msg   string
+	Retry time.Duration // when trying again may help; 0 = not by waiting
 }
 
 func (e *Error) Error() string { return e.Msg }

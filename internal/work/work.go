@@ -109,6 +109,9 @@ const (
 	Interactive Class = "interactive"
 )
 
+// Latency reports whether someone waits for the work to begin: it goes first.
+func (c Class) Latency() bool { return c == Inference || c == Interactive }
+
 // Spec is what a tenant submits.
 type Spec struct {
 	Name     string        `json:"name,omitempty"`
@@ -124,6 +127,15 @@ type Spec struct {
 	TTL      time.Duration `json:"ttl,omitempty"`     // longest wait in the queue; 0 = the pool's default, negative = none
 	LeaseTTL time.Duration `json:"lease_ttl,omitempty"`
 	Key      string        `json:"key,omitempty"` // idempotency key, unique per tenant
+
+	MaxRuntime time.Duration `json:"max_runtime,omitempty"` // longest run, over all its attempts; 0 = no end
+	Estimate   time.Duration `json:"estimate,omitempty"`    // the user's own guess at how long it runs; 0 = none
+	Checkpoint time.Duration `json:"checkpoint,omitempty"`  // it saves its work this often; 0 = never
+	Deadline   Time          `json:"deadline,omitempty"`    // it should have ended by then; 0 = none
+	After      []TaskID      `json:"after,omitempty"`       // starts once these have succeeded
+	AfterAny   []TaskID      `json:"after_any,omitempty"`   // starts once these have ended, however
+	Hold       bool          `json:"hold,omitempty"`        // waits until it is released
+	Array      *Array        `json:"array,omitempty"`       // one task for each index
 }
 
 // External reports whether the task is only a lease: an outside client uses the
@@ -145,6 +157,19 @@ func (s Spec) Validate() error {
 		return Errorf(CodeInvalid, "priority %d is not known: use high, normal or low", s.Priority)
 	case s.Grace < 0:
 		return Errorf(CodeInvalid, "grace %s is negative: give 0 or more", s.Grace)
+	case s.MaxRuntime < 0 || s.Estimate < 0 || s.Checkpoint < 0:
+		return Errorf(CodeInvalid, "the longest run, the estimate and the time between checkpoints must not be negative")
+	case s.Deadline < 0:
+		return Errorf(CodeInvalid, "the deadline is before 1970: give a time to come")
+	case s.External() && (s.Array != nil || s.MaxRuntime > 0):
+		return Errorf(CodeInvalid, "a lease has no array and no longest run: it holds for as long as it is renewed")
+	case len(s.After)+len(s.AfterAny) > MaxAfter:
+		return Errorf(CodeInvalid, "a task may wait for at most %d others, this names %d", MaxAfter, len(s.After)+len(s.AfterAny))
+	}
+	if s.Array != nil {
+		if err := s.Array.Validate(); err != nil {
+			return err
+		}
 	}
 	switch s.Class {
 	case "", Training, Inference, Interactive:
@@ -176,12 +201,15 @@ func validEnv(kv string) error {
 	return nil
 }
 
-// Tenant is who pays: a limit, a weight and the hashes of its tokens.
+// Tenant is who pays: limits, a guarantee, a weight and the hashes of its tokens.
 type Tenant struct {
-	Name      string   `json:"name"`
-	LimitGPUs float64  `json:"limit_gpus,omitempty"` // GPUs held at once at most; 0 = no limit
-	Weight    float64  `json:"weight,omitempty"`     // share in fair sharing; 0 = 1
-	Tokens    []string `json:"tokens,omitempty"`     // hashes, never the tokens themselves
+	Name          string   `json:"name"`
+	LimitGPUs     float64  `json:"limit_gpus,omitempty"`     // GPUs held at once at most; 0 = no limit
+	GuaranteeGPUs float64  `json:"guarantee_gpus,omitempty"` // GPUs it gets whenever it asks; what it leaves others may borrow
+	MaxWaiting    int      `json:"max_waiting,omitempty"`    // tasks that wait at once at most; 0 = no limit
+	MaxRunning    int      `json:"max_running,omitempty"`    // tasks that hold something at once at most; 0 = no limit
+	Weight        float64  `json:"weight,omitempty"`         // share in fair sharing; 0 = 1
+	Tokens        []string `json:"tokens,omitempty"`         // hashes, never the tokens themselves
 }
 
 // PoolMode says how far the pool may go with a GPU.
@@ -199,6 +227,16 @@ type Pool struct {
 	Hosts []string      `json:"hosts,omitempty"` // name patterns with *; empty = every host that no earlier pool took
 	Mode  PoolMode      `json:"mode"`
 	TTL   time.Duration `json:"ttl,omitempty"` // of tasks that name none; 0 = none
+
+	Weight         *float64      `json:"weight,omitempty"`           // of priority against fair share, 0 to 1; nil = the default
+	Capacity       int           `json:"capacity,omitempty"`         // tasks that may wait; 0 = no bound
+	BackPressure   float64       `json:"back_pressure,omitempty"`    // share of the capacity beyond which only high priority is accepted
+	AskAt          int           `json:"ask_at,omitempty"`           // waiting tasks beyond which it asks for more GPUs and refuses low priority; 0 = never
+	BorrowFrom     []string      `json:"borrow_from,omitempty"`      // pools whose idle GPUs it may use when it asks for more
+	ScaleOutEvery  time.Duration `json:"scale_out_every,omitempty"`  // least time between two calls of the scale-out hook; 0 = there is none
+	ReserveGPUs    float64       `json:"reserve_gpus,omitempty"`     // GPUs that training leaves to inference and interactive work
+	MinRuntime     time.Duration `json:"min_runtime,omitempty"`      // run time that no one is preempted before
+	PreemptPerHour int           `json:"preempt_per_hour,omitempty"` // preemptions in any hour at most; 0 = no limit
 }
 
 // Recommended size of a pool, in GPUs; outside it there is a warning.
