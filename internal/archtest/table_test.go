@@ -53,15 +53,16 @@ var table = []row{
 
 	{"host", shell, "engine gpu work driver runner journal", "the single writer: core and ports, no concrete one"},
 	{"trace", edge, "", "reads files into its own rows"},
-	{"sim", shell, "host engine gpu work placement driver driver/fake runner journal journal/memory trace",
+	{"sim", shell, "host engine gpu work placement queue driver driver/fake runner journal journal/memory trace",
 		"the same host and engine, on fake hardware in virtual time"},
 	{"baseline", edge, "", "published placement rules, to compare with; the product itself never uses them"},
-	{"bench", shell, "baseline sim host engine placement gpu work driver driver/fake trace", "measures the core against published rules and itself"},
+	{"bench", shell, "baseline sim host engine placement queue gpu work driver driver/fake trace", "measures the core against published rules and itself"},
 
 	{"api", edge, "host engine gpu work runner api/apitype", "the server side: asks the host, shows the engine's view"},
 	{"api/apitype", edge, "gpu work", "what goes over the wire, for both sides"},
 	{"api/client", edge, "api/apitype gpu work", "the Go service type every other edge uses"},
 	{"web", edge, "api/client api/apitype gpu work", "a client of the API, never of the engine"},
+	{"scaleout", edge, "", "runs a hook; who needs more and when is the engine's business"},
 	{"config", edge, "gpu work", "settings in core words; wiring is main's"},
 	{"cli", edge, "api/client api/apitype config sim bench trace work gpu", "a client of the API, never of engine, host or a driver"},
 	{"cmd/gpupool", root, "*", "the only place that names concrete drivers, runners and stores"},

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/placement"
@@ -17,9 +19,18 @@ func (e *Engine) apply(f Fact) {
 	case TenantSet:
 		t := f.Tenant
 		e.tenants[t.Name] = &t
+		e.unscaled = true
+		e.reweigh()
 		e.wakeAll()
 	case TenantRemoved:
 		delete(e.tenants, f.Name)
+		for _, p := range e.lines { // what an ended task still holds is freed by and by
+			if a := p.accounts[f.Name]; a != nil && !a.active() {
+				delete(p.accounts, f.Name)
+			}
+		}
+		e.unscaled = true
+		e.reweigh()
 	case ModelLearned:
 		e.cluster.SetModel(f.Model)
 		e.learned = slices.DeleteFunc(e.learned, func(m gpu.Model) bool { return m.Key == f.Model.Key })
@@ -30,15 +41,21 @@ func (e *Engine) apply(f Fact) {
 	case HostChanged:
 		e.applyHost(f)
 	case HostMoved:
-		e.wake(e.cluster.Hosts[f.Host].Pool)
-		e.cluster.SetPool(f.Host, f.Pool)
-		e.wake(f.Pool)
+		e.applyMoved(f)
 	case GPUChanged:
 		e.applyGPU(f)
 	case Submitted:
 		e.applySubmitted(f)
 	case Placed:
 		e.applyPlaced(f)
+	case Held:
+		e.applyHeld(f)
+	case Checkpointed:
+		e.tasks[f.Task].Checked = e.now
+	case Reserved:
+		e.applyReserved(f)
+	case AskedForMore:
+		e.pools[f.Pool].asked = e.now
 	case Became:
 		e.applyBecame(f)
 	case Forgotten:
@@ -117,16 +134,53 @@ func (e *Engine) mustPart(o work.Owner) (*Lease, *Part) {
 
 func (e *Engine) applyPool(p work.Pool) {
 	if old := e.pools[p.Name]; old != nil {
+		mode, weight := old.Mode, old.weight()
 		old.Pool = p
 		old.full = true
+		if mode != p.Mode || weight != old.weight() { // then its tasks ask for something else, or their turns are others
+			e.requeue(old)
+		}
 		return
 	}
-	e.pools[p.Name] = &pool{Pool: p, full: true}
+	e.pools[p.Name] = &pool{Pool: p, full: true, accounts: map[string]*account{}, blocked: placement.ModelSet{}, number: len(e.lines)}
 	e.order = append(e.order, p.Name)
 	e.lines = append(e.lines, e.pools[p.Name])
 }
 
+// requeue gives everyone in line a new place.
+func (e *Engine) requeue(p *pool) {
+	var all []*Task
+	for _, l := range p.queue.AllLines() { // order: sorted below
+		for _, x := range l.Items() {
+			all = append(all, e.tasks[x.ID])
+		}
+	}
+	slices.SortFunc(all, func(a, b *Task) int { return cmp.Compare(a.ID, b.ID) })
+	for _, t := range all {
+		p.remove(t)
+		p.push(e, t)
+	}
+}
+
+// applyMoved also moves what is held on the host from one pool's accounts to the other's.
+func (e *Engine) applyMoved(f HostMoved) {
+	e.wake(e.cluster.Hosts[f.Host].Pool)
+	for _, p := range e.lines { // what is kept on it is the other pool's from now on
+		for _, r := range slices.Clone(p.kept) {
+			if slices.ContainsFunc(r.Parts, func(x work.Part) bool { return x.Host == f.Host }) {
+				e.unreserve(e.tasks[r.Task])
+			}
+		}
+	}
+	e.accountHost(f.Host, -1)
+	e.cluster.SetPool(f.Host, f.Pool)
+	e.accountHost(f.Host, 1)
+	e.unscaled = true
+	e.wake(f.Pool)
+}
+
 func (e *Engine) applyGPU(f GPUChanged) {
+	e.unscaled = true
 	e.cluster.SetHealth(f.GPU, f.Health, f.Until, f.Why)
 	if f.Strikes > 0 {
 		e.strikes[f.GPU] = f.Strikes
@@ -140,23 +194,77 @@ func (e *Engine) applyGPU(f GPUChanged) {
 }
 
 func (e *Engine) applySubmitted(f Submitted) {
-	t := &Task{ID: f.Task, Spec: f.Spec, State: work.Queued, Submitted: e.now, Queued: e.now}
+	p := e.pools[f.Spec.Pool]
+	t := &Task{ID: f.Task, Spec: f.Spec, State: work.Queued, Submitted: e.now, Since: e.now, Queued: e.now, Said: f.Said,
+		Array: f.Array, Index: f.Index, Held: f.Spec.Hold, pool: p}
 	e.tasks[t.ID] = t
 	e.lastID = t.ID
-	if f.Spec.Key != "" {
+	if f.Spec.Key != "" && (f.Array == 0 || f.Array == t.ID) {
 		e.keys[idempotency(f.Spec)] = t.ID
 		t.keyed = true
 	}
-	p := e.pools[f.Spec.Pool]
-	t.pool = p
-	p.push(t)
-	p.added = append(p.added, t.ID)
+	e.enrolArray(t)
+	if len(f.Spec.After)+len(f.Spec.AfterAny) > 0 {
+		e.await(t)
+	}
+	e.countWaiting(t, 1)
 	e.cluster.Asked(p.Name, p.effective(f.Spec.Request))
-	e.startTTL(t)
+	if !t.back() {
+		p.push(e, t)
+		p.added = append(p.added, t.ID)
+		e.startTTL(t)
+	}
+}
+
+// enrolArray makes a task known to its array.
+func (e *Engine) enrolArray(t *Task) {
+	if t.Array == 0 {
+		return
+	}
+	a := e.arrays[t.Array]
+	if a == nil {
+		a = &array{size: t.Spec.Array.Size(), limit: t.Spec.Array.Limit}
+		e.arrays[t.Array] = a
+	}
+	a.tasks = append(a.tasks, t.ID)
+}
+
+// countWaiting counts a task that begins or ceases to wait, in line or held back.
+func (e *Engine) countWaiting(t *Task, sign int) {
+	t.pool.waiting += sign
+	e.changeUse(t.Spec.Tenant, func(u *use) { u.waiting += sign })
+	e.change(t.pool, t.Spec.Tenant, func(a *account) { a.waiting += sign })
+}
+
+// countRunning counts a task that begins or ceases to hold something.
+func (e *Engine) countRunning(t *Task, sign int) {
+	e.changeUse(t.Spec.Tenant, func(u *use) { u.running += sign })
+	if x := e.tenants[t.Spec.Tenant]; sign < 0 && x != nil && x.MaxRunning > 0 {
+		e.wakeAll() // another of the tenant's tasks may go on, in any pool
+	}
+	if a := e.arrays[t.Array]; a != nil {
+		a.running += sign
+		t.pool.full = t.pool.full || sign < 0 && a.limit > 0
+	}
+}
+
+func (e *Engine) changeUse(tenant string, do func(*use)) {
+	u := e.use[tenant]
+	if do(&u); u == (use{}) {
+		delete(e.use, tenant)
+		return
+	}
+	e.use[tenant] = u
+}
+
+// leave takes a waiting task out of line, and gives up what is kept for it.
+func (e *Engine) leave(t *Task) {
+	t.pool.remove(t)
+	e.unreserve(t)
 }
 
 func (e *Engine) startTTL(t *Task) {
-	if ttl := t.Spec.TTL; ttl > 0 {
+	if ttl := t.Spec.TTL; ttl > 0 && !t.back() {
 		e.timers.add(t.Queued.Add(ttl), timerTTL, work.Owner{Task: t.ID})
 	}
 }
@@ -172,12 +280,15 @@ func (e *Engine) applyPlaced(f Placed) {
 			p.Phase = PhaseReady
 		}
 		e.cluster.Take(placement.Holder{Owner: l.owner(i), Tenant: t.Spec.Tenant, Priority: t.Spec.Priority}, part)
-		e.hold(t.Spec.Tenant, p, 1)
+		e.count(t, p, 1)
 	}
 	e.leases[leaseKey{f.Task, f.Epoch}] = l
 	t.lease, t.Epoch = l, f.Epoch
 	l.older, t.holds = t.holds, l
-	t.pool.remove(t)
+	e.leave(t)
+	e.countWaiting(t, -1)
+	e.countRunning(t, 1)
+	t.pool.drained.left(e.now)
 	l.readyToStart(t.Spec.External())
 	if e.cfg.AllocTimeout > 0 {
 		e.timers.add(e.now.Add(e.cfg.AllocTimeout), timerAlloc, l.owner(0))
@@ -223,26 +334,59 @@ func (l *Lease) readyToStart(external bool) {
 func (e *Engine) applyBecame(f Became) {
 	t := e.tasks[f.Task]
 	was := t.State
+	if was == work.StateRunning && f.State != work.Yielding { // it ends; one that yields goes on for its grace
+		e.stopClock(t, f)
+	}
 	t.State, t.Reason = f.State, f.Reason
 	switch {
 	case f.State == work.Queued:
-		t.Queued = e.now
-		if was == work.Starting {
-			t.Failures++
-		}
-		t.pool.push(t)
-		e.startTTL(t)
-		e.settle(t)
+		e.applyBack(t, was)
 	case f.State == work.StateRunning:
+		t.ends = 0
 		t.Started, t.Failures = e.now, 0
+		if m := t.Spec.MaxRuntime; m > 0 {
+			e.timers.add(e.now.Add(m-t.Ran), timerRun, work.Owner{Task: t.ID, Epoch: t.Epoch})
+		}
+	case f.State == work.Yielding:
+		t.Saved += e.saved(t, e.now)
+		t.Ran += e.now.Sub(t.Started)
+		if f.Reason.Code == work.Preempted {
+			t.Preempted++
+			p := t.pool
+			p.preempts = append(slices.DeleteFunc(p.preempts, func(at work.Time) bool { return at.Add(time.Hour) <= e.now }), e.now)
+		}
 	case f.State.Terminal():
 		t.Ended = e.now
 		e.ended = append(e.ended, t.ID)
 		if was == work.Queued {
-			t.pool.remove(t)
+			e.leave(t)
+			e.countWaiting(t, -1)
+			t.pool.drained.left(e.now)
 		}
 		e.settle(t)
+		e.endedFor(t)
 	}
+}
+
+// applyBack takes a task back to its old place in line.
+func (e *Engine) applyBack(t *Task, was work.State) {
+	t.Queued = e.now
+	if was == work.Starting {
+		t.Failures++
+	}
+	e.countWaiting(t, 1)
+	t.pool.push(e, t)
+	e.startTTL(t)
+	e.settle(t)
+}
+
+// stopClock adds up a run that is over and learns from it.
+func (e *Engine) stopClock(t *Task, f Became) {
+	ran := e.now.Sub(t.Started)
+	if (f.State == work.Succeeded || f.State == work.Failed) && !t.Spec.External() {
+		e.forecast.Learn(e.job(t.Spec), t.Said, t.Saved+ran)
+	}
+	t.Ran += ran
 }
 
 // settle parts a task from its lease, if it has one. Those in line are looked at
@@ -259,6 +403,7 @@ func (e *Engine) settle(t *Task) {
 		t.Exit = l.Exit
 	}
 	l.Settled, t.lease = true, nil
+	e.countRunning(t, -1)
 	e.dropFreed(l)
 }
 
@@ -284,8 +429,14 @@ func (e *Engine) dropFreed(l *Lease) {
 // applyForgotten drops ended tasks, which are listed in the order they ended in.
 func (e *Engine) applyForgotten(ids []work.TaskID) {
 	for _, id := range ids {
-		if t := e.tasks[id]; t.keyed {
+		t := e.tasks[id]
+		if t.keyed {
 			delete(e.keys, idempotency(t.Spec))
+		}
+		if a := e.arrays[t.Array]; a != nil {
+			if a.tasks = slices.DeleteFunc(a.tasks, func(x work.TaskID) bool { return x == id }); len(a.tasks) == 0 {
+				delete(e.arrays, t.Array)
+			}
 		}
 		delete(e.tasks, id)
 	}
@@ -309,34 +460,36 @@ func (e *Engine) applyForgotten(ids []work.TaskID) {
 // applyHost also takes what is left on the host off its tenants' accounts, or puts
 // it back: a host that is away may never return, and must not eat up their limits.
 func (e *Engine) applyHost(f HostChanged) {
-	account := func(sign int) {
-		for _, l := range e.leasesOn(f.Host) {
-			for _, p := range l.Parts {
-				if p.Host == f.Host && p.Phase != PhaseFreed {
-					e.hold(l.of.Spec.Tenant, p, sign)
-				}
-			}
-		}
-	}
 	was := e.cluster.Hosts[f.Host].Up
 	if was && !f.Up {
-		account(-1)
+		e.accountHost(f.Host, -1)
 	}
 	e.cluster.SetUsable(f.Host, f.Up, false)
 	if !was && f.Up {
-		account(1)
+		e.accountHost(f.Host, 1)
 	}
+	e.unscaled = true
 	e.wakeAll() // limits are for all pools
 }
 
-// hold counts a part for its tenant, or no longer, unless its host is away.
-func (e *Engine) hold(tenant string, p *Part, sign int) {
+// accountHost counts everything that is held on a host, or no longer.
+func (e *Engine) accountHost(host, sign int) {
+	for _, l := range e.leasesOn(host) {
+		for _, p := range l.Parts {
+			if p.Host == host && p.Phase != PhaseFreed {
+				e.count(l.of, p, sign)
+			}
+		}
+	}
+}
+
+// count counts a part for its tenant, or no longer, unless its host is away.
+func (e *Engine) count(t *Task, p *Part, sign int) {
 	if !e.cluster.Hosts[p.Host].Up {
 		return
 	}
-	if e.held[tenant] += sign * p.Milli(); e.held[tenant] == 0 {
-		delete(e.held, tenant)
-	}
+	e.changeUse(t.Spec.Tenant, func(u *use) { u.milli += sign * p.Milli() })
+	e.charge(t, p.Part, sign)
 }
 
 func (e *Engine) applyFreed(o work.Owner) {
@@ -344,7 +497,7 @@ func (e *Engine) applyFreed(o work.Owner) {
 	p.Phase = PhaseFreed
 	e.cluster.Free(o, p.Part)
 	t := l.of
-	e.hold(t.Spec.Tenant, p, -1)
+	e.count(t, p, -1)
 	if x := e.tenants[t.Spec.Tenant]; x != nil && x.LimitGPUs > 0 {
 		e.wakeAll() // the limit is one for all pools
 	} else {
@@ -356,13 +509,13 @@ func (e *Engine) applyFreed(o work.Owner) {
 // wake asks for a pass over everyone who waits in a pool.
 func (e *Engine) wake(name string) {
 	if p := e.pools[name]; p != nil {
-		p.full = true
+		p.full, p.stirred = true, true
 	}
 }
 
 func (e *Engine) wakeAll() {
 	for _, p := range e.lines {
-		p.full = true
+		p.full, p.stirred = true, true
 	}
 }
 

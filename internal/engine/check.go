@@ -17,7 +17,7 @@ func (e *Engine) Check() error {
 	if err := e.cluster.Check(); err != nil { // overlap, legal layouts, sharers, the index
 		return err
 	}
-	for _, check := range []func() error{e.checkOwners, e.checkTenants, e.checkLeases, e.checkTasks, e.checkSums} {
+	for _, check := range []func() error{e.checkKept, e.checkOwners, e.checkTenants, e.checkLeases, e.checkTasks, e.checkSums, e.checkCounts} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -68,8 +68,8 @@ func (e *Engine) checkTenants() error {
 		}
 	}
 	for _, t := range e.Tenants() {
-		if held[t.Name] != e.held[t.Name] {
-			return fmt.Errorf("tenant %s holds %d thousandths, the sum says %d", t.Name, held[t.Name], e.held[t.Name])
+		if held[t.Name] != e.use[t.Name].milli {
+			return fmt.Errorf("tenant %s holds %d thousandths, the sum says %d", t.Name, held[t.Name], e.use[t.Name].milli)
 		}
 	}
 	return nil
@@ -117,20 +117,28 @@ func (e *Engine) checkLeases() error {
 func (e *Engine) checkTasks() error {
 	waiting := map[work.TaskID]bool{}
 	for _, name := range e.order {
-		e.pools[name].queue.Each(func(id work.TaskID) bool {
-			waiting[id] = true
-			return true
-		})
+		for _, l := range e.pools[name].queue.AllLines() { // order: a set
+			for _, x := range l.Items() {
+				waiting[x.ID] = true
+			}
+		}
 	}
 	for _, t := range e.sortedTasks() {
 		holds := t.lease != nil
 		switch {
-		case (t.State == work.Queued) != waiting[t.ID]:
+		case (t.State == work.Queued && !t.back()) != waiting[t.ID]:
 			return fmt.Errorf("task %d is %s, in line: %v", t.ID, t.State, waiting[t.ID])
 		case holds != (t.State == work.Starting || t.State == work.StateRunning || t.State == work.Yielding):
 			return fmt.Errorf("task %d is %s, with a lease: %v", t.ID, t.State, holds)
+		case t.inLine != waiting[t.ID]:
+			return fmt.Errorf("task %d says it is in line: %v", t.ID, t.inLine)
 		case t.State == work.Queued && e.whyWaiting(t).Code == "":
 			return fmt.Errorf("task %d waits without a reason", t.ID)
+		}
+		if t.State == work.Queued {
+			if err := e.checkAwaits(t); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -144,7 +152,7 @@ func (e *Engine) checkSums() error {
 		switch {
 		case len(g.Held) > 0:
 			leased++
-		case g.Health != gpu.HealthOK || !h.Up || h.Cordoned:
+		case g.Health != gpu.HealthOK || g.Kept || !h.Up || h.Cordoned:
 			unusable++
 		default:
 			free++
@@ -179,7 +187,7 @@ func NewLedger(cfg Config) *Ledger {
 // Add takes the facts of one Step of e.
 func (l *Ledger) Add(e *Engine, facts []Fact) error {
 	for _, f := range facts {
-		if err := l.one(f); err != nil {
+		if err := l.one(e.now, f); err != nil {
 			return fmt.Errorf("%s %+v: %w", f.Kind(), f, err)
 		}
 		b, err := Encode(e.now, f)
@@ -198,7 +206,7 @@ func (l *Ledger) Add(e *Engine, facts []Fact) error {
 	return nil
 }
 
-func (l *Ledger) one(f Fact) error {
+func (l *Ledger) one(now work.Time, f Fact) error {
 	switch f := f.(type) {
 	case Submitted:
 		if _, known := l.states[f.Task]; known {
@@ -210,9 +218,15 @@ func (l *Ledger) one(f Fact) error {
 			return fmt.Errorf("epoch %d was used before", f.Epoch)
 		}
 		l.epochs[f.Task] = f.Epoch
+		if err := l.mayBePlaced(f); err != nil {
+			return err
+		}
 		if err := l.withinLimit(f); err != nil {
 			return err
 		}
+	case Reserved:
+		l.shadow.now = max(l.shadow.now, now)
+		return l.mayYield(f)
 	case Started:
 		if l.started[f.Owner] {
 			return fmt.Errorf("owner %v was started twice", f.Owner)
@@ -240,7 +254,7 @@ func (l *Ledger) withinLimit(f Placed) error {
 	if t == nil {
 		return fmt.Errorf("placed task %d is not known", f.Task)
 	}
-	milli := l.shadow.held[t.Spec.Tenant]
+	milli := l.shadow.use[t.Spec.Tenant].milli
 	for _, p := range f.Parts {
 		milli += p.Milli()
 	}

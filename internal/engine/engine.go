@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gpupool/gpupool/internal/forecast"
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/placement"
 	"github.com/gpupool/gpupool/internal/queue"
@@ -28,6 +29,8 @@ type Config struct {
 	Topology     []string        // host labels that name groups of near hosts, widest first; default rack
 	Grace        time.Duration   // between SIGTERM and SIGKILL unless the task says; default 10 s
 	KeepEnded    int             // ended tasks kept for questions; default 10,000
+	Rules        queue.Rules     // who is next; the zero value is what gpupool does
+	Forecast     forecast.Config // how run times are predicted
 }
 
 func (c Config) withDefaults() Config {
@@ -101,21 +104,38 @@ type Lease struct {
 
 // Task is a task and where it stands.
 type Task struct {
-	ID        work.TaskID `json:"id"`
-	Spec      *work.Spec  `json:"spec"` // never changes: facts and commands share it
-	State     work.State  `json:"state"`
-	Reason    work.Reason `json:"reason"`
-	Submitted work.Time   `json:"submitted"`
-	Queued    work.Time   `json:"queued"`             // when it last began to wait
-	Started   work.Time   `json:"started,omitempty"`  // when it last began to run
-	Ended     work.Time   `json:"ended,omitempty"`    //
-	Epoch     uint32      `json:"epoch,omitempty"`    // of its newest lease
-	Failures  int         `json:"failures,omitempty"` // allocations that failed
-	Exit      *work.Exit  `json:"exit,omitempty"`     // of the member that decided the end
-	pool      *pool       // whose name is Spec.Pool
-	lease     *Lease      // nil while queued and after the end
-	keyed     bool        // Spec has a key: known here so that forgetting it looks no further
-	holds     *Lease      // its newest lease that still holds something; the next is older
+	ID        work.TaskID       `json:"id"`
+	Spec      *work.Spec        `json:"spec"` // never changes: facts and commands share it
+	State     work.State        `json:"state"`
+	Reason    work.Reason       `json:"reason"`
+	Submitted work.Time         `json:"submitted"`
+	Since     work.Time         `json:"since,omitempty"`    // its age in line counts from then: submitted, or when nothing held it back any more
+	Queued    work.Time         `json:"queued"`             // when it last began to wait
+	Started   work.Time         `json:"started,omitempty"`  // when it last began to run
+	Ended     work.Time         `json:"ended,omitempty"`    //
+	Epoch     uint32            `json:"epoch,omitempty"`    // of its newest lease
+	Failures  int               `json:"failures,omitempty"` // allocations that failed
+	Preempted int               `json:"preempted,omitempty"`
+	Exit      *work.Exit        `json:"exit,omitempty"`    // of the member that decided the end
+	Said      forecast.Forecast `json:"said"`              // how long it would run, when it was submitted
+	Ran       time.Duration     `json:"ran,omitempty"`     // in earlier attempts
+	Saved     time.Duration     `json:"saved,omitempty"`   // of that, what its checkpoints kept
+	Checked   work.Time         `json:"checked,omitempty"` // its last checkpoint that was reported
+	Array     work.TaskID       `json:"array,omitempty"`   // the first task of its array
+	Index     int               `json:"index,omitempty"`   // in its array
+	Held      bool              `json:"held,omitempty"`    // kept back until it is released
+	Turn      work.Time         `json:"turn,omitempty"`    // as it was told when it got in line: what is learned later does not change it
+	Awaits    int               `json:"awaits,omitempty"`  // tasks that it comes after and that have not ended
+
+	pool           *pool      // whose name is Spec.Pool
+	lease          *Lease     // nil while queued and after the end
+	keyed          bool       // Spec has a key: known here so that forgetting it looks no further
+	holds          *Lease     // its newest lease that still holds something; the next is older
+	kind           queue.Kind // its line, while it is in line
+	item           queue.Item // its place there
+	inLine         bool
+	asked          work.Time // when others were last asked in vain to yield for it
+	ends, foreseen work.Time // when it is expected to end, and when that was foreseen; see endOf
 }
 
 type leaseKey struct {
@@ -126,44 +146,81 @@ type leaseKey struct {
 // pool is a pool's settings, its line and what the last pass over it found.
 type pool struct {
 	work.Pool
-	queue    queue.Queue
-	hostOnly int                                 // waiting tasks that ask for no GPU
-	full     bool                                // capacity came free, or someone left the line: look at everyone
-	added    []work.TaskID                       // newcomers since the last pass
-	blocked  [work.Priorities]placement.ModelSet // models that waiting tasks of a priority have the first right to
-	union    placement.ModelSet                  // scratch: passes are too frequent to make a set for each
+	queue      queue.Queue
+	waiting    int           // in line or held back
+	hostOnly   int           // tasks in line that ask for no GPU
+	full       bool          // capacity came free, or someone left the line: look at everyone
+	added      []work.TaskID // newcomers since the last pass
+	stirred    bool          // something came free, or its line is empty: others may borrow
+	wasPressed bool          // at the last look
+	blocked    placement.ModelSet
+	kept       []*Reservation // in the order they were made
+	accounts   map[string]*account
+	weights    int64       // of active tenants, in thousandths
+	training   int         // thousandths of GPUs that tasks hold which are neither inference nor interactive
+	asked      work.Time   // when it last asked for more GPUs
+	preempts   []work.Time // the last preemptions, within an hour
+	drained    drain
+	guests     int           // leases of other pools' tasks on its hosts
+	failed     []*queue.Line // scratch: lines whose first has no place, in a pass
+	number     int
 }
 
-func (p *pool) push(t *Task) {
-	if p.queue.Push(t.ID, t.Spec.Priority) && t.Spec.Request.HostOnly() {
+// push puts a task into line.
+func (p *pool) push(e *Engine, t *Task) {
+	t.Turn = e.turn(p, t)
+	p.enter(e, t)
+}
+
+// enter puts a task into its line, where its turn says.
+func (p *pool) enter(e *Engine, t *Task) {
+	t.kind = queue.Kind{Tenant: t.Spec.Tenant, Priority: t.Spec.Priority, Latency: t.Spec.Class.Latency(), Request: queue.ShapeOf(p.effective(t.Spec.Request))}
+	if a := e.arrays[t.Array]; a != nil && a.limit > 0 {
+		t.kind.Array = t.Array
+	}
+	t.item = queue.Item{ID: t.ID, Turn: t.Turn}
+	if p.queue.Push(t.kind, t.item) && t.Spec.Request.HostOnly() {
 		p.hostOnly++
 	}
+	t.inLine = true
 }
 
+// remove takes a task out of line.
 func (p *pool) remove(t *Task) {
-	if p.queue.Remove(t.ID, t.Spec.Priority) && t.Spec.Request.HostOnly() {
+	if !t.inLine {
+		return
+	}
+	t.inLine = false
+	if p.queue.Remove(t.kind, t.item) && t.Spec.Request.HostOnly() {
 		p.hostOnly--
 	}
+	p.stirred = p.stirred || p.queue.Len() == 0
 }
 
 // Engine is the state. It is not safe for concurrent use: one writer owns it.
 type Engine struct {
-	cfg     Config
-	now     work.Time
-	cluster *placement.Cluster
-	learned []gpu.Model
-	strikes map[int]int // GPU -> failed carves in a row
-	pools   map[string]*pool
-	order   []string // pools in the order they were set: the first match takes a host
-	lines   []*pool  // the same
-	tenants map[string]*work.Tenant
-	held    map[string]int // tenant -> thousandths of GPUs
-	tasks   map[work.TaskID]*Task
-	leases  map[leaseKey]*Lease
-	keys    map[string]work.TaskID // tenant and idempotency key -> task
-	ended   []work.TaskID          // oldest first
-	lastID  work.TaskID
-	timers  timers
+	cfg      Config
+	now      work.Time
+	cluster  *placement.Cluster
+	learned  []gpu.Model
+	strikes  map[int]int // GPU -> failed carves in a row
+	pools    map[string]*pool
+	order    []string // pools in the order they were set: the first match takes a host
+	lines    []*pool  // the same
+	tenants  map[string]*work.Tenant
+	use      map[string]use // by tenant
+	scale    float64        // of guarantees, where they are more than there are GPUs
+	unscaled bool           // scale must be found anew
+	forecast *forecast.Forecaster
+	arrays   map[work.TaskID]*array        // by first task, while any of their tasks is known
+	after    map[work.TaskID][]work.TaskID // tasks that wait for a task's end
+	orphans  []work.TaskID                 // tasks that come after one that did not succeed
+	tasks    map[work.TaskID]*Task
+	leases   map[leaseKey]*Lease
+	keys     map[string]work.TaskID // tenant and idempotency key -> task
+	ended    []work.TaskID          // oldest first
+	lastID   work.TaskID
+	timers   timers
 
 	endedWell work.Exit // the zero Exit, and never anything else; see keptExit
 	out       Output
@@ -185,7 +242,8 @@ func New(cfg Config) *Engine {
 	cfg = cfg.withDefaults()
 	e := &Engine{
 		cfg: cfg, cluster: placement.NewCluster(cfg.Models),
-		strikes: map[int]int{}, pools: map[string]*pool{}, tenants: map[string]*work.Tenant{}, held: map[string]int{},
+		strikes: map[int]int{}, pools: map[string]*pool{}, tenants: map[string]*work.Tenant{}, use: map[string]use{},
+		arrays: map[work.TaskID]*array{}, after: map[work.TaskID][]work.TaskID{}, forecast: forecast.New(cfg.Forecast), unscaled: true,
 		tasks: map[work.TaskID]*Task{}, leases: map[leaseKey]*Lease{}, keys: map[string]work.TaskID{},
 	}
 	e.cluster.Sharers, e.cluster.Topology = cfg.Sharers, cfg.Topology
@@ -200,6 +258,7 @@ func (e *Engine) Step(now work.Time, ev Event) Output {
 	e.out = Output{Facts: e.out.Facts[:0], Commands: e.out.Commands[:0]}
 	e.fireTimers()
 	e.out.Err = e.handle(ev)
+	e.cancelOrphans()
 	e.schedule()
 	e.forget()
 	return e.out
@@ -213,6 +272,12 @@ func (e *Engine) handle(ev Event) error {
 		return e.submit(&ev.Spec)
 	case Cancel:
 		return e.cancel(ev)
+	case Hold:
+		return e.hold(ev)
+	case Checkpoint:
+		return e.checkpoint(ev)
+	case Preempt:
+		return e.preempt(ev)
 	case Renew:
 		return e.renew(ev)
 	case Release:

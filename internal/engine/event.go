@@ -23,6 +23,19 @@ type (
 		Task work.TaskID
 		By   string
 	}
+	// Hold keeps a waiting task back, or lets it go on.
+	Hold struct {
+		Task work.TaskID
+		On   bool
+		By   string
+	}
+	// Checkpoint says that a running task has saved its work.
+	Checkpoint struct{ Task work.TaskID }
+	// Preempt sends a running task back to the queue, as an operator asks.
+	Preempt struct {
+		Task work.TaskID
+		By   string
+	}
 	// Renew keeps the lease of an outside client for another TTL.
 	Renew struct {
 		Task  work.TaskID
@@ -96,6 +109,9 @@ type SeenPart struct {
 
 func (Submit) event()        {}
 func (Cancel) event()        {}
+func (Hold) event()          {}
+func (Checkpoint) event()    {}
+func (Preempt) event()       {}
 func (Renew) event()         {}
 func (Release) event()       {}
 func (SetPools) event()      {}
@@ -136,7 +152,9 @@ type (
 	// StartCmd asks a runner to start a member; answer StartDone, then ProcessExited; or StartFailed.
 	StartCmd struct {
 		Owner   work.Owner
-		Spec    *work.Spec // read only
+		Spec    *work.Spec  // read only
+		Array   work.TaskID // the first task of its array; 0 = none
+		Index   int         // in its array
 		Host    string
 		Slices  []work.Slice
 		Devices []string
@@ -148,13 +166,20 @@ type (
 		Owner work.Owner
 		Grace time.Duration
 	}
+	// ScaleOutCmd asks for more GPUs from outside. No answer: they join when they are there.
+	ScaleOutCmd struct {
+		Pool    string
+		Waiting int     // tasks
+		GPUs    float64 // what they ask for
+	}
 	// ForgetCmd tells a runner that the end of a member is known for good. No answer.
 	ForgetCmd struct{ Owner work.Owner }
 )
 
-func (CarveCmd) command()  {}
-func (FreeCmd) command()   {}
-func (StartCmd) command()  {}
-func (WatchCmd) command()  {}
-func (StopCmd) command()   {}
-func (ForgetCmd) command() {}
+func (CarveCmd) command()    {}
+func (FreeCmd) command()     {}
+func (StartCmd) command()    {}
+func (WatchCmd) command()    {}
+func (StopCmd) command()     {}
+func (ForgetCmd) command()   {}
+func (ScaleOutCmd) command() {}

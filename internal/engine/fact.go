@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/gpupool/gpupool/internal/forecast"
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -56,8 +57,35 @@ type (
 	}
 	// Submitted states that a task was accepted.
 	Submitted struct {
+		Task  work.TaskID       `json:"task"`
+		Spec  *work.Spec        `json:"spec"` // read only: the task keeps it
+		Said  forecast.Forecast `json:"said"`
+		Array work.TaskID       `json:"array,omitempty"` // the first task of its array
+		Index int               `json:"index,omitempty"`
+	}
+	// Held states that a waiting task is kept back, or is not any more.
+	Held struct {
 		Task work.TaskID `json:"task"`
-		Spec *work.Spec  `json:"spec"` // read only: the task keeps it
+		On   bool        `json:"on"`
+		By   string      `json:"by"`
+	}
+	// Checkpointed states that a running task has saved its work.
+	Checkpointed struct {
+		Task work.TaskID `json:"task"`
+	}
+	// Reserved states which GPUs are kept for a waiting task, until it is placed. Without
+	// parts nothing is kept for it any more.
+	Reserved struct {
+		Task    work.TaskID   `json:"task"`
+		At      work.Time     `json:"at,omitempty"` // when they are expected to be free
+		Parts   []work.Part   `json:"parts,omitempty"`
+		Victims []work.TaskID `json:"victims,omitempty"` // who yield for it
+	}
+	// AskedForMore states that a pool asked for more GPUs from outside.
+	AskedForMore struct {
+		Pool    string  `json:"pool"`
+		Waiting int     `json:"waiting"`
+		GPUs    float64 `json:"gpus"`
 	}
 	// Placed states that a task holds parts, at a new epoch.
 	Placed struct {
@@ -118,24 +146,28 @@ type (
 
 // Kind names the fact in the journal and in the event stream.
 func (PoolSet) Kind() string       { return "pool.set" }
-func (TenantSet) Kind() string     { return "tenant.set" }     // see PoolSet.Kind
-func (TenantRemoved) Kind() string { return "tenant.removed" } // see PoolSet.Kind
-func (ModelLearned) Kind() string  { return "model.learned" }  // see PoolSet.Kind
-func (HostJoined) Kind() string    { return "host.joined" }    // see PoolSet.Kind
-func (HostChanged) Kind() string   { return "host.changed" }   // see PoolSet.Kind
-func (HostMoved) Kind() string     { return "host.moved" }     // see PoolSet.Kind
-func (GPUChanged) Kind() string    { return "gpu.changed" }    // see PoolSet.Kind
-func (Submitted) Kind() string     { return "task.submitted" } // see PoolSet.Kind
-func (Placed) Kind() string        { return "task.placed" }    // see PoolSet.Kind
-func (Carved) Kind() string        { return "part.carved" }    // see PoolSet.Kind
-func (Started) Kind() string       { return "member.started" } // see PoolSet.Kind
-func (Exited) Kind() string        { return "member.exited" }  // see PoolSet.Kind
-func (Became) Kind() string        { return "task.state" }     // see PoolSet.Kind
-func (Closing) Kind() string       { return "lease.closing" }  // see PoolSet.Kind
-func (FreeRetry) Kind() string     { return "part.freeretry" } // see PoolSet.Kind
-func (Freed) Kind() string         { return "part.freed" }     // see PoolSet.Kind
-func (Renewed) Kind() string       { return "lease.renewed" }  // see PoolSet.Kind
-func (Forgotten) Kind() string     { return "task.forgotten" } // see PoolSet.Kind
+func (TenantSet) Kind() string     { return "tenant.set" }      // see PoolSet.Kind
+func (TenantRemoved) Kind() string { return "tenant.removed" }  // see PoolSet.Kind
+func (ModelLearned) Kind() string  { return "model.learned" }   // see PoolSet.Kind
+func (HostJoined) Kind() string    { return "host.joined" }     // see PoolSet.Kind
+func (HostChanged) Kind() string   { return "host.changed" }    // see PoolSet.Kind
+func (HostMoved) Kind() string     { return "host.moved" }      // see PoolSet.Kind
+func (GPUChanged) Kind() string    { return "gpu.changed" }     // see PoolSet.Kind
+func (Submitted) Kind() string     { return "task.submitted" }  // see PoolSet.Kind
+func (Held) Kind() string          { return "task.held" }       // see PoolSet.Kind
+func (Checkpointed) Kind() string  { return "task.checkpoint" } // see PoolSet.Kind
+func (Reserved) Kind() string      { return "task.reserved" }   // see PoolSet.Kind
+func (AskedForMore) Kind() string  { return "pool.asked" }      // see PoolSet.Kind
+func (Placed) Kind() string        { return "task.placed" }     // see PoolSet.Kind
+func (Carved) Kind() string        { return "part.carved" }     // see PoolSet.Kind
+func (Started) Kind() string       { return "member.started" }  // see PoolSet.Kind
+func (Exited) Kind() string        { return "member.exited" }   // see PoolSet.Kind
+func (Became) Kind() string        { return "task.state" }      // see PoolSet.Kind
+func (Closing) Kind() string       { return "lease.closing" }   // see PoolSet.Kind
+func (FreeRetry) Kind() string     { return "part.freeretry" }  // see PoolSet.Kind
+func (Freed) Kind() string         { return "part.freed" }      // see PoolSet.Kind
+func (Renewed) Kind() string       { return "lease.renewed" }   // see PoolSet.Kind
+func (Forgotten) Kind() string     { return "task.forgotten" }  // see PoolSet.Kind
 
 // record is a fact as it is stored.
 type record struct {
@@ -194,6 +226,10 @@ var decoders = map[string]func(json.RawMessage) (Fact, error){
 	HostMoved{}.Kind():     decode[HostMoved],
 	GPUChanged{}.Kind():    decode[GPUChanged],
 	Submitted{}.Kind():     decode[Submitted],
+	Held{}.Kind():          decode[Held],
+	Checkpointed{}.Kind():  decode[Checkpointed],
+	Reserved{}.Kind():      decode[Reserved],
+	AskedForMore{}.Kind():  decode[AskedForMore],
 	Placed{}.Kind():        decode[Placed],
 	Carved{}.Kind():        decode[Carved],
 	Started{}.Kind():       decode[Started],
@@ -210,6 +246,12 @@ var decoders = map[string]func(json.RawMessage) (Fact, error){
 func TaskOf(f Fact) work.TaskID {
 	switch f := f.(type) {
 	case Submitted:
+		return f.Task
+	case Held:
+		return f.Task
+	case Checkpointed:
+		return f.Task
+	case Reserved:
 		return f.Task
 	case Placed:
 		return f.Task

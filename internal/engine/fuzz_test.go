@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpupool/gpupool/internal/forecast"
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -18,18 +19,27 @@ func sampleFacts() []Fact {
 		{GPU: 1, Mode: gpu.ModeShared, Share: &work.Share{Milli: 300, MemMiB: 10}, Milli: 300}}}
 	spec := work.Spec{Name: "n", Tenant: "a", Pool: "p", Priority: work.Low, Class: work.Training, Command: []string{"x", "y"}, Dir: "/", Env: []string{"A=1"},
 		Request: work.Request{Milli: 300, GPUMemMiB: 7, Isolation: work.IsolationAny, Models: []string{"T4"}, Members: 2, CPUMilli: 5, MemMiB: 6},
-		Grace:   time.Second, TTL: time.Minute, LeaseTTL: time.Hour, Key: "k"}
+		Grace:   time.Second, TTL: time.Minute, LeaseTTL: time.Hour, Key: "k",
+		MaxRuntime: time.Hour, Estimate: time.Minute, Checkpoint: time.Second, Deadline: 7, After: []work.TaskID{1}, AfterAny: []work.TaskID{2}, Hold: true,
+		Array: &work.Array{First: 1, Last: 9, Step: 2, Limit: 3}}
+	weight := 0.5
+	pool := work.Pool{Name: "p", Hosts: []string{"h*"}, Mode: work.Dynamic, TTL: time.Hour, Weight: &weight, Capacity: 100, BackPressure: 0.8, AskAt: 10,
+		BorrowFrom: []string{"q"}, ScaleOutEvery: time.Minute, ReserveGPUs: 1.5, MinRuntime: time.Minute, PreemptPerHour: 3}
 	why := work.Reasonf(work.CarveFailed, "because")
 	return []Fact{
-		PoolSet{work.Pool{Name: "p", Hosts: []string{"h*"}, Mode: work.Dynamic, TTL: time.Hour}},
-		TenantSet{work.Tenant{Name: "a", LimitGPUs: 1.5, Weight: 2, Tokens: []string{"t"}}},
+		PoolSet{pool},
+		TenantSet{work.Tenant{Name: "a", LimitGPUs: 1.5, GuaranteeGPUs: 0.5, MaxWaiting: 4, MaxRunning: 5, Weight: 2, Tokens: []string{"t"}}},
 		TenantRemoved{"a"},
 		ModelLearned{gpu.Builtin()[0]},
 		HostJoined{gpu.HostInfo{Name: "h", Driver: "d", CPUMilli: 1, MemMiB: 2, Labels: map[string]string{"k": "v"}, GPUs: []gpu.GPUInfo{{ID: "g", Model: "T4"}}}, "p"},
 		HostChanged{1, true, why},
 		HostMoved{1, "q"},
 		GPUChanged{GPU: 1, Health: gpu.HealthSuspect, Strikes: 3, Until: 9, Why: "why"},
-		Submitted{1, &spec},
+		Submitted{1, &spec, forecast.Forecast{P50: 1, P90: 2, Typical: 3, Basis: forecast.OwnTask, Samples: 4}, 5, 6},
+		Held{1, true, "ann"},
+		Checkpointed{1},
+		Reserved{1, 8, []work.Part{part}, []work.TaskID{2}},
+		AskedForMore{"p", 11, 4.5},
 		Placed{1, 2, []work.Part{part}},
 		Carved{o, []string{"MIG-1"}},
 		Started{o},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/placement"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -31,6 +32,7 @@ type world struct {
 	limited bool     // tenant b has a limit
 	facts   []string // encoded, when kept
 	keep    bool
+	blind   bool // compare with nothing: other checks are what is tested
 }
 
 var testModels = func() (out []*gpu.Geometry) {
@@ -67,8 +69,10 @@ func newWorld(seed uint64) *world {
 func (w *world) step(ev Event) error {
 	out := w.e.Step(w.now, ev)
 	w.pending = append(w.pending, out.Commands...)
-	if out.Task != 0 && !slices.Contains(w.tasks, out.Task) {
-		w.tasks = append(w.tasks, out.Task)
+	for _, f := range out.Facts {
+		if s, ok := f.(Submitted); ok {
+			w.tasks = append(w.tasks, s.Task)
+		}
 	}
 	if err := w.ledger.Add(w.e, out.Facts); err != nil {
 		return fmt.Errorf("after %T: %w", ev, err)
@@ -76,7 +80,7 @@ func (w *world) step(ev Event) error {
 	if err := w.keepFacts(out.Facts); err != nil {
 		return err
 	}
-	if w.steps++; w.deep || w.steps%10 == 0 {
+	if w.steps++; !w.blind && (w.deep || w.steps%10 == 0) {
 		if err := w.ledger.Same(w.e); err != nil {
 			return fmt.Errorf("after %T: %w", ev, err)
 		}
@@ -104,15 +108,34 @@ func (w *world) keepFacts(facts []Fact) error {
 	return nil
 }
 
-// nobodyForgotten looks with an engine that was just restored, and so looks at
-// everyone, whether a task waits that could be placed: then the live engine was
-// not woken when it should have been. Not with limits: a task that holds others
-// back stops doing so when its tenant gets to its limit elsewhere, and those are
-// only looked at when something is freed.
+// nobodyForgotten looks whether a task waits that could be placed on what is free and
+// not kept: then nobody looked at it when it became possible. In which order they stand
+// does not matter to that. Not parts under a limit: what they take depends on how the
+// GPUs are cut that are there, and that changes as others are placed.
 func (w *world) nobodyForgotten() error {
-	if w.limited {
-		return nil
+	e := w.e
+	for _, t := range e.sortedTasks() {
+		if !t.inLine || e.mayNot(t.pool, t).Code != "" {
+			continue
+		}
+		q := placement.Query{Pool: t.pool.Name, Tenant: t.Spec.Tenant, Request: t.pool.effective(t.Spec.Request)}
+		if x := e.tenants[t.Spec.Tenant]; x != nil && x.LimitGPUs > 0 && q.Request.IsPart() {
+			continue
+		}
+		parts := e.cluster.Find(q)
+		if parts == nil {
+			parts = e.borrow(t.pool, t, q)
+		}
+		if parts != nil && !e.overLimit(t, milliOf(parts)) {
+			return fmt.Errorf("task %d waits and could be placed: %+v", t.ID, parts)
+		}
 	}
+	return nil
+}
+
+// sameDecisions restores the engine from its snapshot, then both look at everyone: they
+// decide the same. What only spares searches is forgotten first.
+func (w *world) sameDecisions() error {
 	b, err := w.e.Snapshot()
 	if err != nil {
 		return err
@@ -121,12 +144,33 @@ func (w *world) nobodyForgotten() error {
 	if err != nil {
 		return err
 	}
-	for _, f := range fresh.Step(w.e.Now(), Tick{}).Facts {
-		if p, ok := f.(Placed); ok {
-			return fmt.Errorf("task %d waits and could be placed: %+v", p.Task, p.Parts)
-		}
+	for _, t := range w.e.sortedTasks() {
+		t.ends, t.foreseen, t.asked = 0, 0, 0
 	}
-	return nil
+	var want []string
+	for _, f := range fresh.Step(w.now, Resume{}).Facts {
+		b, err := Encode(w.now, f)
+		if err != nil {
+			return err
+		}
+		want = append(want, string(b))
+	}
+	n := len(w.facts)
+	kept := w.keep
+	w.keep = true
+	err = w.step(Resume{})
+	got := slices.Clone(w.facts[n:])
+	if w.keep = kept; !kept {
+		w.facts = w.facts[:n]
+	}
+	if err == nil && !slices.Equal(got, want) {
+		i := 0
+		for i < min(len(got), len(want)) && got[i] == want[i] {
+			i++
+		}
+		return fmt.Errorf("a restored engine decides otherwise, from decision %d:\nlive     %v\nrestored %v", i, got[i:], want[i:])
+	}
+	return err
 }
 
 func (w *world) chance(percent int) bool { return w.rng.IntN(100) < percent }
@@ -134,19 +178,63 @@ func (w *world) chance(percent int) bool { return w.rng.IntN(100) < percent }
 func pick[T any](w *world, xs ...T) T { return xs[w.rng.IntN(len(xs))] }
 
 func (w *world) setUp() error {
-	mode := pick(w, work.Dynamic, work.Dynamic, work.Dynamic, work.Static)
-	pools := []work.Pool{{Name: "main", Hosts: w.someHosts(), Mode: mode, TTL: time.Hour}, {Name: "rest", Mode: work.Dynamic}}
-	b := work.Tenant{Name: "b"}
-	if w.limited = w.chance(50); w.limited {
-		b.LimitGPUs = 2
-	}
-	evs := []Event{SetPools{pools}, SetTenant{work.Tenant{Name: "a"}}, SetTenant{b}, w.inventory()}
+	w.limited = w.chance(50)
+	evs := []Event{SetPools{w.somePools()}, SetTenant{w.tenant("a")}, SetTenant{w.tenant("b")}, SetTenant{w.tenant("c")}, w.inventory()}
 	for _, ev := range evs {
 		if err := w.step(ev); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// tenant has limits only where the history has; a has none of the kind that keeps tasks back.
+func (w *world) tenant(name string) work.Tenant {
+	x := work.Tenant{Name: name, Weight: pick(w, 0, 0, 0.5, 3)}
+	if w.chance(40) {
+		x.GuaranteeGPUs = pick(w, 0.5, 1, 2, 4)
+	}
+	if !w.limited || name == "a" {
+		return x
+	}
+	if w.chance(50) {
+		x.LimitGPUs = float64(1 + w.rng.IntN(4))
+	}
+	if w.chance(30) {
+		x.MaxRunning = 1 + w.rng.IntN(3)
+	}
+	if w.chance(30) {
+		x.MaxWaiting = 2 + w.rng.IntN(5)
+	}
+	return x
+}
+
+func (w *world) somePools() []work.Pool {
+	mode := pick(w, work.Dynamic, work.Dynamic, work.Dynamic, work.Static)
+	pools := []work.Pool{{Name: "main", Hosts: w.someHosts(), Mode: mode, TTL: time.Hour}, {Name: "rest", Mode: work.Dynamic}}
+	for i := range pools {
+		p := &pools[i]
+		if w.chance(30) {
+			x := pick(w, 0, 0.5, 1)
+			p.Weight = &x
+		}
+		if w.limited && w.chance(30) {
+			p.Capacity, p.BackPressure = 3+w.rng.IntN(10), pick(w, 0.5, 0.8, 1)
+		}
+		if w.chance(50) {
+			p.AskAt, p.BorrowFrom, p.ScaleOutEvery = 1+w.rng.IntN(3), []string{"nowhere", pools[1-i].Name}, pick(w, 0, time.Minute)
+		}
+		if w.limited && w.chance(30) {
+			p.ReserveGPUs = pick(w, 0.5, 1, 2)
+		}
+		if w.chance(30) {
+			p.MinRuntime = pick(w, 30*time.Second, 2*time.Minute)
+		}
+		if w.chance(50) {
+			p.PreemptPerHour = pick(w, 1, 1, 1, 3)
+		}
+	}
+	return pools
 }
 
 // someHosts are those of pool main; h2 has another GPU model.
@@ -171,7 +259,7 @@ func (w *world) inventory() Inventory {
 }
 
 func (w *world) spec() work.Spec {
-	s := work.Spec{Tenant: pick(w, "a", "b"), Pool: pick(w, "main", "main", "rest"), Priority: work.Priority(w.rng.IntN(3)), Command: []string{"x"}}
+	s := work.Spec{Tenant: pick(w, "a", "b", "c"), Pool: pick(w, "main", "main", "rest"), Priority: work.Priority(w.rng.IntN(3)), Command: []string{"x"}}
 	s.Request = pick(w,
 		work.Request{GPUs: 1}, work.Request{GPUs: 2}, work.Request{GPUs: 4},
 		work.Request{Milli: 300}, work.Request{Milli: 143}, work.Request{Milli: 600, Isolation: work.IsolationAny},
@@ -188,7 +276,32 @@ func (w *world) spec() work.Spec {
 		s.Key = fmt.Sprint("k", w.rng.IntN(5))
 	}
 	s.TTL = pick(w, 0, 0, 2*time.Minute, -1)
+	w.habits(&s)
 	return s
+}
+
+// habits are what a submission says of its run and of what it comes after.
+func (w *world) habits(s *work.Spec) {
+	s.Name = pick(w, "", "train-1", "train-2", "eval")
+	s.Class = pick(w, "", work.Training, work.Training, work.Inference, work.Interactive)
+	s.Hold = w.chance(5)
+	if !s.External() {
+		s.MaxRuntime = pick(w, 0, 0, time.Minute, 10*time.Minute)
+		if w.chance(10) {
+			s.Array = &work.Array{Last: w.rng.IntN(4), Limit: w.rng.IntN(3)}
+		}
+	}
+	s.Estimate = pick(w, 0, 0, 30*time.Second, 5*time.Minute)
+	s.Checkpoint = pick(w, 0, 0, 20*time.Second)
+	if w.chance(10) {
+		s.Deadline = w.now.Add(time.Duration(w.rng.IntN(3600)-600) * time.Second)
+	}
+	for len(w.tasks) > 0 && w.chance(10) {
+		s.After = append(s.After, pick(w, w.tasks...))
+	}
+	for len(w.tasks) > 0 && w.chance(10) {
+		s.AfterAny = append(s.AfterAny, pick(w, w.tasks...))
+	}
 }
 
 func (w *world) randomEvent() Event {
@@ -197,7 +310,7 @@ func (w *world) randomEvent() Event {
 		w.now = w.now.Add(3 * time.Minute)
 	}
 	for {
-		switch w.rng.IntN(20) {
+		switch w.rng.IntN(22) {
 		case 0, 1, 2, 3, 4:
 			return Submit{w.spec()}
 		case 5:
@@ -227,12 +340,14 @@ func (w *world) randomEvent() Event {
 				return w.inventory()
 			}
 		case 10:
-			b := work.Tenant{Name: "b"}
-			if w.limited {
-				b.LimitGPUs = float64(1 + w.rng.IntN(4))
+			pools := w.somePools()
+			return pick[Event](w, Tick{}, Tick{}, Resume{}, ProcessesSeen{slices.Clone(w.procs)}, SetTenant{w.tenant("b")}, SetTenant{w.tenant("c")},
+				SetPools{pools}, SetPools{pools[:1]}, RemoveTenant{"c"})
+		case 11, 12:
+			if len(w.tasks) > 0 {
+				id := pick(w, w.tasks...)
+				return pick[Event](w, Hold{id, true, "ann"}, Hold{id, false, "ann"}, Hold{id, false, "ann"}, Checkpoint{id}, Checkpoint{id}, Preempt{id, "ann"})
 			}
-			main := work.Pool{Name: "main", Hosts: w.someHosts(), Mode: work.Dynamic, TTL: time.Hour}
-			return pick[Event](w, Tick{}, Tick{}, Resume{}, ProcessesSeen{slices.Clone(w.procs)}, SetTenant{b}, SetPools{[]work.Pool{main}})
 		default:
 			if len(w.pending) > 0 {
 				if ev := w.answer(); ev != nil {
@@ -304,6 +419,11 @@ func (w *world) drain() error {
 	for round := range 400 {
 		w.now = w.now.Add(11 * time.Second)
 		evs := []Event{w.inventory(), Tick{}}
+		for _, id := range w.tasks {
+			if t := w.e.Task(id); t != nil && t.Held {
+				evs = append(evs, Hold{id, false, "ann"})
+			}
+		}
 		if round%10 == 0 {
 			evs = append(evs, Resume{})
 		}
@@ -341,12 +461,19 @@ func (w *world) drain() error {
 	return fmt.Errorf("not done")
 }
 
+// done reports whether nothing is left but what can never be placed as things are, and
+// what comes after that.
 func (w *world) done() bool {
 	for _, t := range w.e.Tasks() {
 		if t.State.Terminal() {
 			continue
 		}
-		if why := w.e.whyWaiting(t).Code; t.State != work.Queued || why != work.WaitLimit && why != work.WaitCapacity {
+		if t.State != work.Queued {
+			return false
+		}
+		switch w.e.whyWaiting(t).Code {
+		case work.WaitLimit, work.WaitCapacity, work.WaitReserve, work.WaitAfter:
+		default:
 			return false
 		}
 	}
@@ -371,6 +498,12 @@ func (w *world) play(tamper func(*Engine) func(Fact) Fact) error {
 		if err := w.step(w.randomEvent()); err != nil {
 			return err
 		}
+	}
+	if w.blind {
+		return w.drain()
+	}
+	if err := w.sameDecisions(); err != nil {
+		return err
 	}
 	if err := w.drain(); err != nil {
 		return err

@@ -117,8 +117,11 @@ func (e *Engine) allocFailed(l *Lease, why work.Reason) {
 
 func (e *Engine) allocTimedOut(l *Lease) {
 	for _, p := range l.Parts {
-		if p.Phase == PhaseCarving {
+		switch p.Phase {
+		case PhaseCarving:
 			e.suspect(p, "the slices were not made within "+e.cfg.AllocTimeout.String())
+		case PhaseStarting: // so that the next try goes elsewhere
+			e.suspect(p, "a task was not started there within "+e.cfg.AllocTimeout.String())
 		}
 	}
 	e.allocFailed(l, work.Reasonf(work.AllocTimeout, "not running %s after it was placed", e.cfg.AllocTimeout))
@@ -291,5 +294,5 @@ func (e *Engine) freeCmd(o work.Owner, p *Part) FreeCmd {
 
 func (e *Engine) startCmd(l *Lease, i int) StartCmd {
 	p := l.Parts[i]
-	return StartCmd{l.owner(i), l.of.Spec, e.cluster.Hosts[p.Host].Info.Name, p.Slices, p.Devices}
+	return StartCmd{l.owner(i), l.of.Spec, l.of.Array, l.of.Index, e.cluster.Hosts[p.Host].Info.Name, p.Slices, p.Devices}
 }

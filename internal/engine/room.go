@@ -32,8 +32,8 @@ func (e *Engine) roomFor(t *Task) string {
 	return ""
 }
 
-// claim is what a running task would give up: all that it did since it started, as
-// nothing is known of checkpoints. Outside clients are not asked.
+// claim is what a running task would give up: all that it did since it started or last
+// saved its work. Outside clients are not asked.
 func (e *Engine) claim(o work.Owner) (placement.Claim, bool) {
 	l := e.leases[leaseKey{o.Task, o.Epoch}]
 	if l == nil || l.Closing || l.Settled {
@@ -52,7 +52,7 @@ func (e *Engine) claim(o work.Owner) (placement.Claim, bool) {
 		k.Parts = append(k.Parts, p.Part)
 		milli += p.Milli()
 	}
-	k.Lost = e.now.Sub(t.Started).Milliseconds() * int64(milli) / 1000
+	k.Lost = (e.now.Sub(t.Started) - e.saved(t, e.now)).Milliseconds() * int64(milli) / 1000
 	return k, true
 }
 

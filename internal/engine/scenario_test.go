@@ -58,14 +58,15 @@ func newStory(cfg Config) *story {
 
 func (s *story) directive(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
-	case "config": // alloc-timeout= alloc-retries= keep-ended=; starts over
+	case "config": // alloc-timeout= alloc-retries= keep-ended= grace=; starts over
 		cfg := s.cfg
 		duration(t, d, "alloc-timeout", &cfg.AllocTimeout)
 		d.MaybeScanArgs(t, "alloc-retries", &cfg.AllocRetries)
 		d.MaybeScanArgs(t, "keep-ended", &cfg.KeepEnded)
+		duration(t, d, "grace", &cfg.Grace)
 		*s = *newStory(cfg)
 		return ""
-	case "explain", "tasks", "gpus", "lease", "tenants":
+	case "explain", "tasks", "gpus", "lease", "tenants", "line", "kept":
 		return s.view(t, d)
 	case "restore": // goes on with an engine made from a snapshot
 		b, err := s.e.Snapshot()
@@ -126,25 +127,29 @@ func (s *story) step(t *testing.T, ev Event) string {
 // event reads the directives that are events.
 func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
 	switch d.Cmd {
-	case "pools": // lines: NAME [hosts=PATTERN,…] [mode=static] [ttl=1h]
+	case "pools": // lines: NAME [hosts=PATTERN,…] [mode=static] [ttl=1h], and what poolRule knows
 		return SetPools{s.pools(t, d)}
-	case "tenant": // NAME [limit=GPUS] [remove]
+	case "tenant": // NAME [limit=GPUS] [guarantee=GPUS] [max-waiting=] [max-running=] [weight=] [remove]
 		if d.HasArg("remove") {
 			return RemoveTenant{d.CmdArgs[0].Key}
 		}
 		x := work.Tenant{Name: d.CmdArgs[0].Key}
-		if arg, ok := d.Arg("limit"); ok {
-			limit, err := strconv.ParseFloat(arg.Vals[0], 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			x.LimitGPUs = limit
-		}
+		decimal(t, d, "limit", &x.LimitGPUs)
+		decimal(t, d, "guarantee", &x.GuaranteeGPUs)
+		decimal(t, d, "weight", &x.Weight)
+		d.MaybeScanArgs(t, "max-waiting", &x.MaxWaiting)
+		d.MaybeScanArgs(t, "max-running", &x.MaxRunning)
 		return SetTenant{x}
 	case "hosts", "host-lost", "host-back", "gpu-broken", "gpu-repaired":
 		return s.inventory(t, d)
 	case "submit":
-		return Submit{spec(t, d)}
+		return Submit{s.spec(t, d)}
+	case "hold", "release-hold": // TASK
+		return Hold{work.TaskID(number(t, d, 0)), d.Cmd == "hold", "ann"}
+	case "checkpoint": // TASK
+		return Checkpoint{work.TaskID(number(t, d, 0))}
+	case "preempt": // TASK
+		return Preempt{work.TaskID(number(t, d, 0)), "ann"}
 	case "cancel": // TASK
 		return Cancel{work.TaskID(number(t, d, 0)), "ann"}
 	case "renew", "release": // TASK [epoch=]
@@ -254,14 +259,49 @@ func (s *story) pools(t *testing.T, d *datadriven.TestData) (pools []work.Pool) 
 			case "mode":
 				p.Mode = work.PoolMode(a.Vals[0])
 			case "ttl":
-				if p.TTL, err = time.ParseDuration(a.Vals[0]); err != nil {
-					t.Fatal(err)
-				}
+				p.TTL, err = time.ParseDuration(a.Vals[0])
+			default:
+				err = poolRule(&p, a)
+			}
+			if err != nil {
+				t.Fatal(err)
 			}
 		}
 		pools = append(pools, p)
 	}
 	return pools
+}
+
+// poolRule reads [weight=] [capacity=] [back-pressure=] [ask-at=] [borrow-from=POOL,…]
+// [scale-out-every=] [reserve=GPUS] [min-runtime=] [preempt-per-hour=].
+func poolRule(p *work.Pool, a datadriven.CmdArg) (err error) {
+	if len(a.Vals) == 0 {
+		return nil // for a name that is no word
+	}
+	switch a.Key {
+	case "weight":
+		p.Weight = new(float64)
+		*p.Weight, err = strconv.ParseFloat(a.Vals[0], 64)
+	case "capacity":
+		p.Capacity, err = strconv.Atoi(a.Vals[0])
+	case "back-pressure":
+		p.BackPressure, err = strconv.ParseFloat(a.Vals[0], 64)
+	case "ask-at":
+		p.AskAt, err = strconv.Atoi(a.Vals[0])
+	case "borrow-from":
+		p.BorrowFrom = strings.Split(a.Vals[0], ",")
+	case "scale-out-every":
+		p.ScaleOutEvery, err = time.ParseDuration(a.Vals[0])
+	case "reserve":
+		p.ReserveGPUs, err = strconv.ParseFloat(a.Vals[0], 64)
+	case "min-runtime":
+		p.MinRuntime, err = time.ParseDuration(a.Vals[0])
+	case "preempt-per-hour":
+		p.PreemptPerHour, err = strconv.Atoi(a.Vals[0])
+	default:
+		err = fmt.Errorf("argument %q is not known", a.Key)
+	}
+	return err
 }
 
 // inventory changes what the driver sees and reports all of it.
@@ -340,8 +380,57 @@ func cores(t *testing.T, s string) int64 {
 }
 
 // spec reads TENANT [gpus=] [isolation=] [members=] [cpu=] [mem=] [pool=]
-// [priority=] [ttl=] [lease=] [key=] [name=].
-func spec(t *testing.T, d *datadriven.TestData) work.Spec {
+// [priority=] [ttl=] [lease=] [key=] [name=], and what habit knows.
+func (s *story) spec(t *testing.T, d *datadriven.TestData) work.Spec {
+	return readSpec(t, d, s.now)
+}
+
+// habit reads [class=] [max-runtime=] [estimate=] [checkpoint=] [deadline=FROM-NOW]
+// [grace=] [after=TASK,…] [after-any=TASK,…] [hold] [array=FIRST-LAST].
+func habit(s *work.Spec, key, v string, now work.Time) (err error) {
+	switch key {
+	case "class":
+		s.Class = work.Class(v)
+	case "max-runtime":
+		s.MaxRuntime, err = time.ParseDuration(v)
+	case "estimate":
+		s.Estimate, err = time.ParseDuration(v)
+	case "checkpoint":
+		s.Checkpoint, err = time.ParseDuration(v)
+	case "grace":
+		s.Grace, err = time.ParseDuration(v)
+	case "deadline":
+		var in time.Duration
+		in, err = time.ParseDuration(v)
+		s.Deadline = now.Add(in)
+	case "after":
+		s.After, err = taskIDs(v)
+	case "after-any":
+		s.AfterAny, err = taskIDs(v)
+	case "hold":
+		s.Hold = true
+	case "array":
+		var a work.Array
+		a, err = work.ParseArray(v)
+		s.Array = &a
+	default:
+		err = fmt.Errorf("argument %q is not known", key)
+	}
+	return err
+}
+
+func taskIDs(v string) (ids []work.TaskID, err error) {
+	for x := range strings.SplitSeq(v, ",") {
+		n, err := strconv.Atoi(x)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, work.TaskID(n))
+	}
+	return ids, nil
+}
+
+func readSpec(t *testing.T, d *datadriven.TestData, now work.Time) work.Spec {
 	s := work.Spec{Tenant: d.CmdArgs[0].Key, Pool: "p", Priority: work.Normal, Command: []string{"train"}}
 	var err error
 	for _, a := range d.CmdArgs[1:] {
@@ -373,7 +462,7 @@ func spec(t *testing.T, d *datadriven.TestData) work.Spec {
 		case "name":
 			s.Name = v
 		default:
-			t.Fatalf("argument %q is not known", a.Key)
+			err = habit(&s, a.Key, v, now)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -406,6 +495,16 @@ func (s *story) epoch(t *testing.T, d *datadriven.TestData, id work.TaskID) uint
 func duration(t *testing.T, d *datadriven.TestData, key string, to *time.Duration) {
 	if arg, ok := d.Arg(key); ok {
 		x, err := time.ParseDuration(arg.Vals[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		*to = x
+	}
+}
+
+func decimal(t *testing.T, d *datadriven.TestData, key string, to *float64) {
+	if arg, ok := d.Arg(key); ok {
+		x, err := strconv.ParseFloat(arg.Vals[0], 64)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 
@@ -18,7 +19,11 @@ func (s *story) fact(f Fact) string {
 	case PoolSet:
 		return fmt.Sprintf("pool %s %s %s", f.Pool.Name, f.Pool.Mode, strings.Join(f.Pool.Hosts, ","))
 	case TenantSet:
-		return fmt.Sprintf("tenant %s limit %g", f.Tenant.Name, f.Tenant.LimitGPUs)
+		line := fmt.Sprintf("tenant %s limit %g", f.Tenant.Name, f.Tenant.LimitGPUs)
+		if x := f.Tenant; x.GuaranteeGPUs > 0 || x.MaxWaiting > 0 || x.MaxRunning > 0 {
+			line += fmt.Sprintf(", guaranteed %g, at most %d waiting and %d running", x.GuaranteeGPUs, x.MaxWaiting, x.MaxRunning)
+		}
+		return line
 	case TenantRemoved:
 		return "tenant gone " + f.Name
 	case HostJoined:
@@ -41,7 +46,21 @@ func (s *story) fact(f Fact) string {
 		if f.Spec.TTL > 0 {
 			line += fmt.Sprintf(", waits %s at most", f.Spec.TTL)
 		}
+		if f.Array > 0 {
+			line += fmt.Sprintf(", index %d of array %d", f.Index, f.Array)
+		}
+		if f.Said.P90 > 0 {
+			line += fmt.Sprintf(", runs for %s, hardly over %s (%s)", f.Said.P50.Round(time.Second), f.Said.P90.Round(time.Second), f.Said.Basis)
+		}
 		return line
+	case Held:
+		return fmt.Sprintf("task %d held %v by %s", f.Task, f.On, f.By)
+	case Checkpointed:
+		return fmt.Sprintf("task %d has saved its work", f.Task)
+	case Reserved:
+		return s.reserved(f)
+	case AskedForMore:
+		return fmt.Sprintf("pool %s asks for more: %d wait for %g GPUs", f.Pool, f.Waiting, f.GPUs)
 	case Placed:
 		var parts []string
 		for _, p := range f.Parts {
@@ -68,6 +87,26 @@ func (s *story) fact(f Fact) string {
 		return fmt.Sprintf("forgotten %v", f.Tasks)
 	}
 	return fmt.Sprintf("%s %+v", f.Kind(), f)
+}
+
+func (s *story) reserved(f Reserved) string {
+	if len(f.Parts) == 0 {
+		return fmt.Sprintf("nothing is kept for task %d any more", f.Task)
+	}
+	var parts []string
+	for _, p := range f.Parts {
+		parts = append(parts, s.part(p))
+	}
+	line := fmt.Sprintf("kept for task %d: %s; ", f.Task, strings.Join(parts, "; "))
+	if f.At == never {
+		line += "nobody knows until when"
+	} else {
+		line += fmt.Sprintf("free in %s", f.At.Sub(s.now).Round(time.Second))
+	}
+	if len(f.Victims) > 0 {
+		line += fmt.Sprintf(", as %v yield", f.Victims)
+	}
+	return line
 }
 
 func (s *story) host(n int) string { return s.e.Hosts()[n].Info.Name }
@@ -101,6 +140,8 @@ func commandLine(c Command) string {
 		return fmt.Sprintf("stop %s within %s", c.Owner, c.Grace)
 	case ForgetCmd:
 		return fmt.Sprintf("forget %s", c.Owner)
+	case ScaleOutCmd:
+		return fmt.Sprintf("scale out %s: %d wait for %g GPUs", c.Pool, c.Waiting, c.GPUs)
 	}
 	return fmt.Sprintf("%+v", c)
 }
@@ -136,6 +177,26 @@ func (s *story) view(t *testing.T, d *datadriven.TestData) string {
 				fmt.Fprintf(&b, "; %s: %s", p.Phase, s.part(p.Part))
 			}
 			b.WriteString("\n")
+		}
+	case "line": // [POOL]: who is next
+		pool := "p"
+		if len(d.CmdArgs) > 0 {
+			pool = d.CmdArgs[0].Key
+		}
+		p := s.e.pools[pool]
+		for w := p.queue.Walk(s.e.rank(p)); ; w.Pass() {
+			_, x, ok := w.Next()
+			if !ok {
+				break
+			}
+			t := s.e.Task(x.ID)
+			fmt.Fprintf(&b, "%d %s %s, %s\n", x.ID, t.Spec.Tenant, t.Spec.Priority, t.Spec.Request)
+		}
+	case "kept":
+		for _, p := range s.e.lines {
+			for _, r := range p.kept {
+				fmt.Fprintln(&b, s.reserved(Reserved{r.Task, r.At, r.Parts, r.Victims}))
+			}
 		}
 	case "tenants":
 		for _, x := range s.e.Tenants() {

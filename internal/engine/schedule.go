@@ -2,169 +2,235 @@ package engine
 
 import (
 	"slices"
-	"strconv"
 
-	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/placement"
+	"github.com/gpupool/gpupool/internal/queue"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
 // schedule places whoever can be placed, pool by pool.
-//
-// Within a pool the line is served in order, GPU model by GPU model: a task that
-// does not fit now has the first right to every model it could use, and those
-// behind it may only use other models. A task that could not fit even on the
-// empty hosts that are usable now, or whose tenant holds as much as it may,
-// stands in nobody's way.
 func (e *Engine) schedule() {
 	for _, p := range e.lines {
-		switch {
-		case p.full:
-			e.fullPass(p)
-		case len(p.added) > 0:
-			for _, id := range p.added {
-				if t := e.tasks[id]; t.State == work.Queued {
-					e.try(p, t, p.ahead(t.Spec.Priority))
-				}
+		if now := p.pressed(); now != p.wasPressed {
+			p.wasPressed = now
+			p.full = p.full || now && len(p.BorrowFrom) > 0
+		}
+		if !p.full && len(p.added) > 0 {
+			e.newcomers(p)
+		}
+		for range 4 { // what is given up for others may do for someone
+			if !p.full {
+				break
 			}
+			p.full = e.pass(p)
 		}
 		p.full, p.added = false, p.added[:0]
+		e.askForMore(p)
+	}
+	for _, p := range e.lines {
+		if p.pressed() && slices.ContainsFunc(p.BorrowFrom, func(name string) bool { return e.pools[name] != nil && e.pools[name].stirred }) {
+			e.pass(p)
+			p.full = false
+		}
+	}
+	for _, p := range e.lines {
+		p.stirred, p.wasPressed = false, p.pressed()
 	}
 }
 
-// fullPass looks at everyone in line until every model is spoken for.
-func (e *Engine) fullPass(p *pool) {
-	for _, set := range p.blocked {
-		clear(set)
+// pressed reports whether so many wait that the pool asks for more GPUs.
+func (p *pool) pressed() bool { return p.AskAt > 0 && p.waiting > p.AskAt }
+
+// verdict is what became of a try to place a task.
+type verdict int
+
+const (
+	placed  verdict = iota
+	noRoom          // it has to wait for others to end
+	notNow          // it may not be placed now, whatever is free
+	nowhere         // no host that is usable now could hold it: it stands in nobody's way
+)
+
+// newcomers looks at those who came since the last pass, when nothing else has
+// changed: whoever waited before has no place. One that has none and goes before a
+// task that GPUs are kept for needs a pass over everyone.
+func (e *Engine) newcomers(p *pool) {
+	if e.cfg.Rules.Past == queue.Never && p.queue.Len() > len(p.added) {
+		p.full = true
+		return
 	}
+	if len(p.added) > 1 { // they go in order among themselves
+		p.full = true
+		return
+	}
+	for _, id := range p.added {
+		t := e.tasks[id]
+		if !t.inLine || e.try(p, t) != noRoom {
+			continue
+		}
+		if len(p.kept) == 0 || e.mayPassAll(p, t) {
+			p.full = true
+			return
+		}
+	}
+}
+
+// mayPassAll reports whether some GPUs that are kept could go to a task all the same:
+// it goes before the task they are kept for, or will surely have ended by then.
+func (e *Engine) mayPassAll(p *pool, t *Task) bool {
+	rank := e.rank(p)
+	mine := rank(p.queue.Line(t.kind), t.item)
+	for _, r := range p.kept {
+		o := e.tasks[r.Task]
+		if l := p.queue.Line(o.kind); l == nil || mine.Before(rank(l, o.item)) {
+			return true
+		}
+	}
+	return e.endsBy(t, soonestOf(p.kept, e.now))
+}
+
+// pass looks at everyone in line, in order. What is kept for a task binds only those
+// behind it: so all of it is given up first, and kept anew when the walk has come to
+// its task and found no place. Then those may go past that will surely have ended
+// when what is kept will be needed. It reports whether GPUs are no longer kept that
+// nobody has looked at.
+func (e *Engine) pass(p *pool) bool {
+	before := e.lift(p)
+	clear(p.blocked)
 	models := e.cluster.PoolModels(p.Name)
-	blocked := p.emptyUnion()
-	p.queue.Each(func(id work.TaskID) bool {
-		e.try(p, e.tasks[id], blocked)
-		return len(blocked) < models || p.hostOnly > 0
-	})
-}
-
-// ahead is what tasks of the same or a higher priority have the first right to.
-// A newcomer stands behind all of those and before the rest.
-func (p *pool) ahead(pr work.Priority) placement.ModelSet {
-	union := p.emptyUnion()
-	for i := work.Priority(0); i <= pr; i++ {
-		for m := range p.blocked[i] { // order: a union of sets
-			union[m] = true
+	p.failed = p.failed[:0]
+	for w := p.queue.Walk(e.rank(p)); ; {
+		line, item, ok := w.Next()
+		if !ok {
+			break
+		}
+		t := e.tasks[item.ID]
+		switch e.try(p, t) {
+		case placed:
+			w.Placed()
+			continue
+		case noRoom:
+			e.keepFor(p, t, before)
+			p.failed = append(p.failed, line)
+		case notNow, nowhere:
+		}
+		w.Drop()
+		if len(p.blocked) > 0 && len(p.blocked) >= models && p.hostOnly == 0 { // a pool without GPUs may borrow
+			break
 		}
 	}
-	return union
+	e.giveUp(p, before)
+	e.passShort(p)
+	return e.reclaim(p)
 }
 
-// emptyUnion is p.union, empty.
-func (p *pool) emptyUnion() placement.ModelSet {
-	if p.union == nil {
-		p.union = placement.ModelSet{}
+// passShort places tasks on what is kept for others, if they will surely have ended
+// by then.
+func (e *Engine) passShort(p *pool) {
+	const looks = 16 // of each line
+	until := soonestOf(p.kept, e.now)
+	if until <= e.now || !e.idleKept(p) {
+		return
 	}
-	clear(p.union)
-	return p.union
+	lifted := e.lift(p)
+	var few [looks]queue.Item
+	for _, line := range p.failed {
+		for _, x := range append(few[:0], line.Items()[:min(looks, line.Len())]...) {
+			if t := e.tasks[x.ID]; e.endsBy(t, until) && e.try(p, t) == noRoom {
+				break
+			}
+		}
+	}
+	e.restore(p, lifted)
 }
 
-// try places a task if it may and can be. If it only cannot yet, its models are
-// added to blocked and kept for newcomers.
-func (e *Engine) try(p *pool, t *Task, blocked placement.ModelSet) {
+// try places a task if it may and can be.
+func (e *Engine) try(p *pool, t *Task) verdict {
+	if e.mayNot(p, t).Code != "" {
+		return notNow
+	}
 	r := p.effective(t.Spec.Request)
-	if e.overLimit(t, leastMilli(r)) {
-		return
+	q := placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: r, Blocked: p.blocked}
+	parts := e.cluster.Find(q)
+	if parts == nil {
+		parts = e.borrow(p, t, q)
 	}
-	parts := e.cluster.Find(placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: r, Blocked: blocked})
 	if parts != nil {
-		milli := 0
-		for _, part := range parts {
-			milli += part.Milli()
+		if e.overLimit(t, milliOf(parts)) {
+			return notNow
 		}
-		if !e.overLimit(t, milli) {
-			e.place(t, parts)
-		}
-		return
+		e.place(t, parts)
+		return placed
 	}
 	if !e.cluster.Possible(p.Name, r, true) {
-		return
+		return nowhere
 	}
-	if p.blocked[t.Spec.Priority] == nil {
-		p.blocked[t.Spec.Priority] = placement.ModelSet{}
+	if e.cfg.Rules.Past == queue.Never {
+		for _, m := range e.cluster.Wanted(p.Name, r) {
+			p.blocked[m] = true
+		}
 	}
-	for _, m := range e.cluster.Wanted(p.Name, r) {
-		blocked[m] = true
-		p.blocked[t.Spec.Priority][m] = true
-	}
+	return noRoom
 }
+
+func milliOf(parts []work.Part) int {
+	n := 0
+	for _, p := range parts {
+		n += p.Milli()
+	}
+	return n
+}
+
+// mayNot says why a task may not be placed now, whatever is free; no code when it may.
+func (e *Engine) mayNot(p *pool, t *Task) work.Reason {
+	x := e.tenants[t.Spec.Tenant]
+	least := leastMilli(p.effective(t.Spec.Request))
+	switch use := e.use[t.Spec.Tenant]; {
+	case e.overLimit(t, least):
+		return work.Reasonf(work.WaitLimit, "tenant %s holds %g GPUs and may hold %g; this task needs %g more", x.Name, gpus(use.milli), x.LimitGPUs, gpus(least))
+	case x != nil && x.MaxRunning > 0 && use.running >= x.MaxRunning:
+		return work.Reasonf(work.WaitLimit, "tenant %s has %d tasks that hold something, and may have %d", x.Name, use.running, x.MaxRunning)
+	}
+	if a := e.arrays[t.Array]; a != nil && a.limit > 0 && a.running >= a.limit {
+		return work.Reasonf(work.WaitLimit, "%d tasks of array %d hold something, and its limit is %d", a.running, t.Array, a.limit)
+	}
+	if p.ReserveGPUs > 0 && !t.Spec.Class.Latency() {
+		all, _, _ := e.cluster.Capacity(p.Name)
+		if most := all - int(p.ReserveGPUs*1000); p.training+least > most {
+			return work.Reasonf(work.WaitReserve, "pool %s keeps %g of its %g GPUs for inference and interactive work; other tasks hold %g, and this one needs %g more",
+				p.Name, p.ReserveGPUs, gpus(all), gpus(p.training), gpus(least))
+		}
+	}
+	return work.Reason{}
+}
+
+func gpus(milli int) float64 { return float64(milli) / 1000 }
 
 // overLimit reports whether a tenant would hold more than it may.
 func (e *Engine) overLimit(t *Task, milli int) bool {
 	x := e.tenants[t.Spec.Tenant]
-	return x != nil && x.LimitGPUs > 0 && float64(e.held[t.Spec.Tenant]+milli) > x.LimitGPUs*1000
+	return x != nil && x.LimitGPUs > 0 && float64(e.use[t.Spec.Tenant].milli+milli) > x.LimitGPUs*1000
 }
 
-// whyWaiting says why a queued task is not placed, with the arithmetic.
-func (e *Engine) whyWaiting(t *Task) work.Reason {
-	p := e.pools[t.Spec.Pool]
-	r := p.effective(t.Spec.Request)
-	if x := e.tenants[t.Spec.Tenant]; e.overLimit(t, leastMilli(r)) {
-		return work.Reasonf(work.WaitLimit, "tenant %s holds %g GPUs and may hold %g; this task needs %g more",
-			x.Name, float64(e.held[x.Name])/1000, x.LimitGPUs, float64(leastMilli(r))/1000)
+// borrow finds a place on the idle GPUs of a pool that lends, once the task's own pool
+// has as many waiting as make it ask for more. Outside clients never are guests, as
+// they cannot be asked to leave.
+func (e *Engine) borrow(p *pool, t *Task, q placement.Query) []work.Part {
+	if !p.pressed() || t.Spec.External() {
+		return nil
 	}
-	parts := e.cluster.Find(placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: r})
-	if parts == nil {
-		why := e.cluster.Why(p.Name, t.Spec.Tenant, r)
-		if until := e.suspectNote(p.Name); until != "" {
-			why.Msg += until
-		}
-		return why
-	}
-	if first := e.firstBefore(p, t); first != nil {
-		return work.Reasonf(work.WaitTurn, "it would fit now, but task %d (%s, %s) came first and waits for GPUs of the same model",
-			first.ID, first.Spec.Priority, first.Spec.Request)
-	}
-	if x := e.tenants[t.Spec.Tenant]; x != nil && x.LimitGPUs > 0 {
-		return work.Reasonf(work.WaitLimit, "tenant %s holds %g GPUs and may hold %g; the smallest slice for this task would pass that",
-			x.Name, float64(e.held[x.Name])/1000, x.LimitGPUs)
-	}
-	return work.Reasonf(work.WaitTurn, "it fits now and is next")
-}
-
-// firstBefore is the first task in line before t that has the first right to
-// every model t could use.
-func (e *Engine) firstBefore(p *pool, t *Task) *Task {
-	mine := e.cluster.Candidates(p.Name, p.effective(t.Spec.Request))
-	var first *Task
-	p.queue.Each(func(id work.TaskID) bool {
-		if id == t.ID {
-			return false
-		}
-		x := e.tasks[id]
-		r := p.effective(x.Spec.Request)
-		if e.overLimit(x, leastMilli(r)) || !e.cluster.Possible(p.Name, r, true) {
-			return true
-		}
-		for _, m := range e.cluster.Wanted(p.Name, r) {
-			if slices.Contains(mine, m) {
-				first = x
-				return false
+	for _, name := range p.BorrowFrom {
+		if from := e.pools[name]; from != nil && from != p && from.queue.Len() == 0 && len(from.kept) == 0 {
+			q.Pool, q.Blocked = name, nil
+			if parts := e.cluster.Find(q); parts != nil {
+				return parts
 			}
 		}
-		return true
-	})
-	return first
+	}
+	return nil
 }
 
-// suspectNote tells of GPUs that are kept aside after failed carves.
-func (e *Engine) suspectNote(pool string) string {
-	n := 0
-	for g := range e.strikes { // order: only a count comes out
-		x := e.cluster.GPUs[g]
-		if x.Health == gpu.HealthSuspect && e.cluster.Hosts[x.Host].Pool == pool {
-			n++
-		}
-	}
-	if n == 0 {
-		return ""
-	}
-	return "; " + strconv.Itoa(n) + " GPU(s) are kept aside after failed carves"
+// guest reports whether a task holds something of another pool than its own.
+func (e *Engine) guest(l *Lease) bool {
+	return slices.ContainsFunc(l.Parts, func(p *Part) bool { return e.cluster.Hosts[p.Host].Pool != l.of.pool.Name })
 }

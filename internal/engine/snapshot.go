@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpupool/gpupool/internal/forecast"
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/placement"
 	"github.com/gpupool/gpupool/internal/work"
@@ -30,6 +31,17 @@ type snapshot struct {
 	Tasks   []*Task            `json:"tasks"`
 	Ended   []work.TaskID      `json:"ended"`
 	Leases  []*Lease           `json:"leases"`
+
+	Accounts []accountState `json:"accounts,omitempty"`
+	Lines    []poolState    `json:"lines,omitempty"` // in the order of Pools
+	Forecast forecast.State `json:"forecast"`
+}
+
+// poolState is what a pool keeps beside its settings and its tasks.
+type poolState struct {
+	Kept     []*Reservation `json:"kept,omitempty"`
+	Asked    work.Time      `json:"asked,omitempty"`
+	Preempts []work.Time    `json:"preempts,omitempty"`
 }
 
 type hostState struct {
@@ -41,10 +53,13 @@ type hostState struct {
 // Snapshot writes the whole state. It costs a walk over everything.
 func (e *Engine) Snapshot() ([]byte, error) {
 	s := snapshot{Version: snapshotVersion, Now: e.now, LastID: e.lastID, Models: e.learned, Ended: e.ended,
-		Tasks: e.sortedTasks(), Leases: e.sortedLeases(), Tenants: e.Tenants()}
+		Tasks: e.sortedTasks(), Leases: e.sortedLeases(), Tenants: e.Tenants(),
+		Accounts: e.accountStates(), Forecast: e.forecast.State()}
 	for _, name := range e.order {
 		s.Pools = append(s.Pools, e.pools[name].Pool)
 		s.Demand = append(s.Demand, e.cluster.Demand(name))
+		p := e.pools[name]
+		s.Lines = append(s.Lines, poolState{p.kept, p.asked, p.preempts})
 	}
 	for _, h := range e.cluster.Hosts {
 		s.Hosts = append(s.Hosts, hostState{h.Info, h.Pool, h.Up})
@@ -74,6 +89,9 @@ func Restore(cfg Config, b []byte) (e *Engine, err error) {
 		}
 	}()
 	e = New(cfg)
+	if e.forecast, err = forecast.Restore(cfg.Forecast, s.Forecast); err != nil {
+		return nil, fmt.Errorf("the snapshot is not usable: %w", err)
+	}
 	e.now, e.lastID, e.ended = s.Now, s.LastID, s.Ended
 	for _, m := range s.Models {
 		if err := m.Validate(); err != nil { // the size of its tables follows from it
@@ -100,8 +118,18 @@ func Restore(cfg Config, b []byte) (e *Engine, err error) {
 	for _, t := range s.Tasks {
 		e.restoreTask(t)
 	}
+	for _, t := range s.Tasks {
+		e.restorePlace(t)
+	}
 	for _, l := range s.Leases {
 		e.restoreLease(l)
+	}
+	for _, a := range s.Accounts {
+		x := e.pools[a.Pool].account(a.Tenant)
+		x.share, x.had, x.at = a.Share, a.Had, a.At
+	}
+	for i, l := range s.Lines {
+		e.restorePool(e.lines[i], l)
 	}
 	return e, nil
 }
@@ -109,14 +137,36 @@ func Restore(cfg Config, b []byte) (e *Engine, err error) {
 func (e *Engine) restoreTask(t *Task) {
 	e.tasks[t.ID] = t
 	t.pool = e.pools[t.Spec.Pool]
-	if t.Spec.Key != "" {
+	if t.Spec.Key != "" && (t.Array == 0 || t.Array == t.ID) {
 		e.keys[idempotency(t.Spec)] = t.ID
 		t.keyed = true
 	}
-	if t.State == work.Queued {
-		t.pool.push(t)
+	e.enrolArray(t)
+}
+
+// restorePlace puts a waiting task where it was, once all tasks are known.
+func (e *Engine) restorePlace(t *Task) {
+	if t.State != work.Queued {
+		return
+	}
+	e.await(t)
+	e.countWaiting(t, 1)
+	if !t.back() {
+		if t.Turn == 0 { // written by an older gpupool
+			t.Turn = e.turn(t.pool, t)
+		}
+		t.pool.enter(e, t)
 		e.startTTL(t)
 	}
+}
+
+func (e *Engine) restorePool(p *pool, s poolState) {
+	p.asked, p.preempts = s.Asked, s.Preempts
+	for _, r := range s.Kept {
+		e.keepParts(r)
+		e.timers.add(r.Made.Add(reviewEvery), timerReview, work.Owner{Task: r.Task})
+	}
+	p.kept = s.Kept
 }
 
 func (e *Engine) restoreLease(l *Lease) {
@@ -125,13 +175,17 @@ func (e *Engine) restoreLease(l *Lease) {
 	e.leases[leaseKey{l.Task, l.Epoch}] = l
 	if !l.Settled {
 		t.lease = l
+		e.countRunning(t, 1)
+		if m := t.Spec.MaxRuntime; m > 0 && t.State == work.StateRunning {
+			e.timers.add(t.Started.Add(m-t.Ran), timerRun, work.Owner{Task: t.ID, Epoch: t.Epoch})
+		}
 	}
 	for i, p := range l.Parts {
 		if p.Phase == PhaseFreed {
 			continue
 		}
 		e.cluster.Take(placement.Holder{Owner: l.owner(i), Tenant: t.Spec.Tenant, Priority: t.Spec.Priority}, p.Part)
-		e.hold(t.Spec.Tenant, p, 1)
+		e.count(t, p, 1)
 		if p.Phase == PhaseFreeing && p.Tries > 0 {
 			e.timers.add(p.Retry, timerFree, l.owner(i))
 		}

@@ -36,6 +36,16 @@ func (e *Engine) submit(s *work.Spec) error {
 		return work.Errorf(work.CodeLimit, "tenant %s may hold %g GPUs at once, and this task needs %g: ask for less, or ask an admin for a higher limit",
 			t.Name, t.LimitGPUs, float64(least)/1000)
 	}
+	if err := e.checkAfter(s); err != nil {
+		return err
+	}
+	n := 1
+	if s.Array != nil {
+		n = s.Array.Size()
+	}
+	if err := e.admit(p, t, s, n); err != nil {
+		return err
+	}
 	kept := new(work.Spec)
 	*kept = *s
 	switch {
@@ -44,8 +54,15 @@ func (e *Engine) submit(s *work.Spec) error {
 	case s.TTL < 0:
 		kept.TTL = 0
 	}
-	e.out.Task = e.lastID + 1
-	e.emit(Submitted{e.lastID + 1, kept})
+	first := e.lastID + 1
+	e.out.Task = first
+	f := Submitted{Task: first, Spec: kept, Said: e.forecast.Ask(e.job(kept))}
+	for i := range n {
+		if s.Array != nil {
+			f.Task, f.Array, f.Index = first+work.TaskID(i), first, s.Array.Index(i)
+		}
+		e.emit(f)
+	}
 	return nil
 }
 

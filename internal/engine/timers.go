@@ -12,11 +12,14 @@ import (
 type timerKind int8
 
 const (
-	timerTTL   timerKind = iota // a task waited too long
-	timerAlloc                  // a lease is not running in time
-	timerLease                  // a lease of an outside client was not renewed
-	timerFree                   // try again to free a part
-	timerGPU                    // a suspect GPU may be used again; the owner's member is the GPU
+	timerTTL    timerKind = iota // a task waited too long
+	timerAlloc                   // a lease is not running in time
+	timerLease                   // a lease of an outside client was not renewed
+	timerFree                    // try again to free a part
+	timerRun                     // a task ran as long as it may
+	timerReview                  // a reservation may be made better
+	timerPass                    // look at everyone in line of a pool, whose number is the owner's member
+	timerGPU                     // a suspect GPU may be used again; the owner's member is the GPU
 )
 
 // timer is a deadline. Timers are never removed, only found to be out of date
@@ -102,9 +105,10 @@ func (e *Engine) DeadlineBefore(t work.Time) (work.Time, bool) {
 }
 
 // deadlines lists what will fire later, in order: for Ledger. One that has fired
-// may be kept after a restart, as its command may have been lost.
+// may be kept after a restart, as its command may have been lost. Nor does it tell of
+// passes: after a restart there is one over everyone.
 func (e *Engine) deadlines() []timer {
-	out := slices.DeleteFunc(slices.Clone(e.timers), func(t timer) bool { return t.at <= e.now || !e.pending(t) })
+	out := slices.DeleteFunc(slices.Clone(e.timers), func(t timer) bool { return t.at <= e.now || t.kind == timerPass || !e.pending(t) })
 	slices.SortFunc(out, timer.compare)
 	return slices.Compact(out)
 }
@@ -123,7 +127,7 @@ func (e *Engine) pending(t timer) bool {
 	switch t.kind {
 	case timerTTL:
 		x := e.tasks[t.owner.Task]
-		return x != nil && x.State == work.Queued && x.Queued.Add(x.Spec.TTL) == t.at
+		return x != nil && x.State == work.Queued && x.inLine && x.Queued.Add(x.Spec.TTL) == t.at
 	case timerAlloc:
 		l := e.leaseAt(t.owner.Task, t.owner.Epoch)
 		return l != nil && !l.Closing && l.of.State == work.Starting
@@ -133,6 +137,19 @@ func (e *Engine) pending(t timer) bool {
 	case timerFree:
 		_, p := e.part(t.owner)
 		return p != nil && p.Phase == PhaseFreeing && p.Retry == t.at
+	case timerRun:
+		x := e.tasks[t.owner.Task]
+		return x != nil && x.State == work.StateRunning && x.Epoch == t.owner.Epoch && !x.lease.Closing
+	case timerReview:
+		x := e.tasks[t.owner.Task]
+		if x == nil {
+			return false
+		}
+		r := e.Reservation(x)
+		return r != nil && r.Made.Add(reviewEvery) == t.at
+	case timerPass:
+		x := e.tasks[t.owner.Task]
+		return x != nil && x.inLine && x.asked.Add(reclaimEvery) == t.at
 	case timerGPU:
 		g := e.cluster.GPUs[t.owner.Member]
 		return g.Health == gpu.HealthSuspect && g.Until == t.at
@@ -155,6 +172,13 @@ func (e *Engine) fire(t timer) {
 	case timerFree:
 		_, p := e.part(t.owner)
 		e.command(e.freeCmd(t.owner, p))
+	case timerRun:
+		x := e.tasks[t.owner.Task]
+		e.close(x.lease, work.Failed, work.Reasonf(work.RunLimit, "ran %s, as long as it may (--max-runtime)", x.Spec.MaxRuntime))
+	case timerReview:
+		e.tasks[t.owner.Task].pool.full = true
+	case timerPass:
+		e.lines[t.owner.Member].full = true
 	case timerGPU:
 		g := e.cluster.GPUs[t.owner.Member]
 		e.emit(GPUChanged{GPU: g.Number, Health: gpu.HealthOK, Strikes: e.strikes[g.Number]})

@@ -55,7 +55,7 @@ func (e *Engine) Tenant(name string) (work.Tenant, bool) {
 }
 
 // HeldMilli is what a tenant holds, in thousandths of GPUs.
-func (e *Engine) HeldMilli(tenant string) int { return e.held[tenant] }
+func (e *Engine) HeldMilli(tenant string) int { return e.use[tenant].milli }
 
 // PoolView is a pool and what waits in it.
 type PoolView struct {
@@ -67,7 +67,7 @@ type PoolView struct {
 func (e *Engine) Pools() []PoolView {
 	var out []PoolView
 	for _, name := range e.order {
-		out = append(out, PoolView{e.pools[name].Pool, e.pools[name].queue.Len()})
+		out = append(out, PoolView{e.pools[name].Pool, e.pools[name].waiting})
 	}
 	return out
 }
@@ -76,7 +76,9 @@ func (e *Engine) Pools() []PoolView {
 type Explanation struct {
 	Task   *Task
 	Reason work.Reason
-	Ahead  int // tasks before it in the line of its pool; only while queued
+	Ahead  int      // tasks before it in the line of its pool; only while queued
+	Start  Start    // when it is expected to start; only while queued
+	Sooner []string // what would let it start sooner, in sentences; only while queued
 }
 
 // Explain says why a task waits, or where it sits, or how it ended.
@@ -92,7 +94,10 @@ func (e *Engine) Explain(id work.TaskID) (Explanation, error) {
 		if x.Reason.Code == work.WaitGPUs {
 			x.Reason.Msg += e.roomFor(t)
 		}
-		x.Ahead = e.pools[t.Spec.Pool].queue.Ahead(id, t.Spec.Priority)
+		if t.inLine {
+			x.Start, x.Sooner = e.Starts(t.Spec.Pool)[id], e.sooner(t)
+			x.Ahead = t.pool.queue.Ahead(t.pool.queue.Line(t.kind), t.item, e.rank(t.pool))
+		}
 		if t.Reason.Code != "" { // it was placed before
 			x.Reason.Msg += "; before that: " + t.Reason.Msg
 		}

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -23,16 +24,21 @@ type dispatcher struct {
 	mu       sync.Mutex
 	lanes    map[work.Owner][]engine.Command // commands that wait behind a running one
 	watching map[work.Owner]bool
+	asking   map[string]bool // pools whose call for more GPUs is not back yet
 }
 
 func newDispatcher(h *Host) *dispatcher {
-	return &dispatcher{host: h, ctx: context.Background(), lanes: map[work.Owner][]engine.Command{}, watching: map[work.Owner]bool{}}
+	return &dispatcher{host: h, ctx: context.Background(), lanes: map[work.Owner][]engine.Command{}, watching: map[work.Owner]bool{}, asking: map[string]bool{}}
 }
 
 func (d *dispatcher) wait() { d.wg.Wait() }
 
 // do starts a command and returns at once.
 func (d *dispatcher) do(c engine.Command) {
+	if ask, is := c.(engine.ScaleOutCmd); is {
+		d.scaleOut(ask)
+		return
+	}
 	o := owner(c)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -42,6 +48,33 @@ func (d *dispatcher) do(c engine.Command) {
 	}
 	d.lanes[o] = nil
 	d.wg.Go(func() { d.lane(o, c) })
+}
+
+// scaleOut calls the hook for a pool, beside everything else and once at a time: one
+// that hangs holds up nothing, not even itself.
+func (d *dispatcher) scaleOut(c engine.ScaleOutCmd) {
+	hook, log := d.host.cfg.ScaleOut, d.host.cfg.Log
+	if hook == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.asking[c.Pool] {
+		log.Warn("the last call of the scale-out hook is not back yet: it is not called again", "pool", c.Pool)
+		return
+	}
+	d.asking[c.Pool] = true
+	d.wg.Go(func() {
+		err := hook.Ask(d.ctx, c.Pool, c.Waiting, c.GPUs)
+		d.mu.Lock()
+		delete(d.asking, c.Pool)
+		d.mu.Unlock()
+		if err != nil {
+			log.Error("the scale-out hook failed", "pool", c.Pool, "waiting", c.Waiting, "gpus", c.GPUs, "err", err)
+			return
+		}
+		log.Info("asked for more GPUs", "pool", c.Pool, "waiting", c.Waiting, "gpus", c.GPUs)
+	})
 }
 
 func (d *dispatcher) lane(o work.Owner, c engine.Command) {
@@ -185,6 +218,9 @@ func specOf(c engine.StartCmd) runner.Spec {
 		ID: idOf(c.Owner), Tenant: c.Spec.Tenant, Name: c.Spec.Name, Pool: c.Spec.Pool, Host: c.Host,
 		Command: c.Spec.Command, Dir: c.Spec.Dir, Env: c.Spec.Env, Devices: c.Devices, Members: c.Spec.Request.Count(),
 		CPUMilli: c.Spec.Request.CPUMilli, MemoryMiB: c.Spec.Request.MemMiB,
+	}
+	if c.Array != 0 {
+		s.Env = append(slices.Clip(s.Env), fmt.Sprintf("GPUPOOL_ARRAY_ID=%d", c.Array), fmt.Sprintf("GPUPOOL_ARRAY_INDEX=%d", c.Index))
 	}
 	for i, x := range c.Slices {
 		if i > 0 {

@@ -22,9 +22,17 @@ type Config struct {
 	Journal       journal.Journal
 	Drivers       map[string]driver.Driver // by the name that their hosts carry
 	Runner        runner.Runner
+	ScaleOut      ScaleOut      // nil: none
 	SnapshotEvery int           // facts between snapshots; default 20,000
 	ObserveEvery  time.Duration // between looks at the drivers; default 5 s
 	Log           *slog.Logger
+}
+
+// ScaleOut asks someone outside for more GPUs for a pool in which so many tasks
+// wait that ask for so many GPUs. They join when they are there; the end of ctx ends
+// the call, and what it returns is only logged.
+type ScaleOut interface {
+	Ask(ctx context.Context, pool string, waiting int, gpus float64) error
 }
 
 // maxBatch bounds the events of one commit, so that a flood cannot hold up the

@@ -88,6 +88,16 @@ func asked(r work.Request, memMiB int64) int64 {
 	return each * int64(r.Count())
 }
 
+// GPUSeconds is what a trace asks for in all: GPUs times how long they are asked for. A
+// request for memory alone counts as its share of the memory of the hosts' first GPU.
+func GPUSeconds(t *trace.Trace, hosts []gpu.HostInfo) float64 {
+	sum := 0.0
+	for _, r := range demandRows(t, hosts) {
+		sum += r.milli / 1000 * (r.end - r.submit)
+	}
+	return sum
+}
+
 func tenantsOf(t *trace.Trace) []string {
 	seen := map[string]bool{}
 	var out []string

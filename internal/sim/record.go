@@ -23,12 +23,14 @@ type Column struct {
 	HoursHeld    float64 `json:"gpu_hours_held"` // of slices by their compute, from placed to freed
 	HoursUsed    float64 `json:"gpu_hours_used"` // what tasks asked for, while they ran
 	IdleFraction float64 `json:"idle_fraction"`  // 1 - used/held
-	WaitMean     float64 `json:"wait_mean_s"`    // from submission to placement, of those placed
+	WaitMean     float64 `json:"wait_mean_s"`    // all time in line, also after a preemption, of those placed
 	WaitP50      float64 `json:"wait_p50_s"`
 	WaitP95      float64 `json:"wait_p95_s"`
 	WaitP99      float64 `json:"wait_p99_s"`
 	StartupMean  float64 `json:"startup_mean_s"` // from placement to running: carving
 	JCTMean      float64 `json:"jct_mean_s"`     // from submission to the end, of those finished
+	SlowdownMean float64 `json:"slowdown_mean"`  // the same over what the task runs, or 10 s where that is more
+	SlowdownP99  float64 `json:"slowdown_p99"`
 	Preemptions  int     `json:"preemptions"`
 	Resizes      int     `json:"resizes"`
 	Decisions    int     `json:"decisions"` // placements, refusals, expiries, preemptions and resizes
@@ -43,11 +45,14 @@ type Point struct {
 // Outcome is a column and what its plots are drawn from.
 type Outcome struct {
 	Column
-	Virtual time.Duration // from the first submission possible to the last word
-	InUse   []Point       // GPUs with anything on them
-	InLine  []Point       // tasks waiting
-	Waits   []float64     // seconds, sorted
-	stopped bool          // ended early as hopeless
+	Virtual   time.Duration // from the first submission possible to the last word
+	InUse     []Point       // GPUs with anything on them
+	InLine    []Point       // tasks waiting
+	Waits     []float64     // seconds, sorted
+	Slowdowns []float64     // sorted
+	Said      int           // finished tasks whose length was predicted, from others' or as told, when they came
+	Within    int           // of Said, those that ended within the 90th percentile that was said
+	stopped   bool          // ended early as hopeless
 }
 
 // holding is what the recorder keeps of a lease.
@@ -60,9 +65,11 @@ type holding struct {
 
 type taskRow struct {
 	submitted       work.Time // by the trace
+	queued          work.Time // when it last began to wait
 	placed, running work.Time // 0 = not yet
-	asked           int32     // thousandths of GPUs
-	holds           int32     // 1 + its newest holding in recorder.leases, 0 = none
+	waited          time.Duration
+	asked           int32 // thousandths of GPUs
+	holds           int32 // 1 + its newest holding in recorder.leases, 0 = none
 }
 
 // recorder turns the facts of a run into numbers.
@@ -79,8 +86,8 @@ type recorder struct {
 	inLine    int
 	out       Outcome
 
-	useTime, heldTime, usedTime float64 // GPU seconds; milli GPU seconds twice
-	waitSum, startupSum, jctSum float64
+	useTime, heldTime, usedTime         float64 // GPU seconds; milli GPU seconds twice
+	waitSum, startupSum, starts, jctSum float64
 }
 
 func newRecorder(s *simulation) *recorder {
@@ -114,7 +121,7 @@ func (r *recorder) take(now work.Time, facts []engine.Fact) {
 	for _, f := range facts {
 		switch f := f.(type) {
 		case engine.Submitted:
-			r.rows = append(r.rows, taskRow{submitted: r.sim.submitted(f.Task), asked: int32(asked(f.Spec.Request, r.memMiB))})
+			r.rows = append(r.rows, taskRow{submitted: r.sim.submitted(f.Task), queued: r.sim.submitted(f.Task), asked: int32(asked(f.Spec.Request, r.memMiB))})
 			r.out.Tasks++
 			r.inLine++
 		case engine.Placed:
@@ -148,6 +155,8 @@ func (r *recorder) placed(now work.Time, f engine.Placed) {
 	r.out.Decisions++
 	row := &r.rows[f.Task-1]
 	row.placed = now
+	row.waited += now.Sub(row.queued)
+	r.waitSum += now.Sub(row.queued).Seconds()
 	row.holds = r.keep(holding{f.Parts, f.Epoch, len(f.Parts), row.holds})
 	for _, p := range f.Parts {
 		r.heldMilli += int64(p.Milli())
@@ -198,19 +207,20 @@ func (r *recorder) became(now work.Time, f engine.Became) {
 	}
 	switch f.State {
 	case work.StateRunning:
-		wait := row.placed.Sub(row.submitted).Seconds()
-		r.out.Waits = append(r.out.Waits, wait)
-		r.waitSum += wait
 		r.startupSum += now.Sub(row.placed).Seconds()
+		r.starts++
 		row.running = now
 	case work.Queued:
+		row.queued = now
 		r.inLine++
 	case work.Yielding:
 		r.out.Preemptions++
 		r.out.Decisions++
 	case work.Succeeded:
 		r.out.Finished++
-		r.jctSum += now.Sub(row.submitted).Seconds()
+		jct := now.Sub(row.submitted)
+		r.jctSum += jct.Seconds()
+		r.out.Slowdowns = append(r.out.Slowdowns, slowdown(jct, r.sim.duration(f.Task)))
 	case work.Expired:
 		r.inLine--
 		r.out.Expired++
@@ -243,6 +253,7 @@ func (r *recorder) outcome() *Outcome {
 		}
 	}
 	o.Virtual = r.last.Sub(epoch)
+	o.Within, o.Said = r.sim.writer.Engine.Coverage()
 	o.Waiting = r.inLine
 	o.Running = o.Tasks - o.Waiting - r.done()
 	if s := o.Virtual.Seconds(); s > 0 {
@@ -253,16 +264,35 @@ func (r *recorder) outcome() *Outcome {
 	if o.HoursHeld > 0 {
 		o.IdleFraction = 1 - o.HoursUsed/o.HoursHeld
 	}
-	slices.Sort(o.Waits)
-	if n := float64(len(o.Waits)); n > 0 {
-		o.WaitMean = r.waitSum / n
-		o.StartupMean = r.startupSum / n
+	for i := range r.rows {
+		if row := &r.rows[i]; row.placed != 0 {
+			o.Waits = append(o.Waits, row.waited.Seconds())
+		}
 	}
+	slices.Sort(o.Waits)
+	slices.Sort(o.Slowdowns)
+	o.WaitMean, o.StartupMean = mean(o.Waits), r.startupSum/max(r.starts, 1)
+	o.SlowdownMean, o.SlowdownP99 = mean(o.Slowdowns), quantile(o.Slowdowns, 0.99)
 	o.WaitP50, o.WaitP95, o.WaitP99 = quantile(o.Waits, 0.50), quantile(o.Waits, 0.95), quantile(o.Waits, 0.99)
 	if o.Finished > 0 {
 		o.JCTMean = r.jctSum / float64(o.Finished)
 	}
 	return o
+}
+
+// slowdown is how much longer a task took than it runs: bounded, as is usual, so that
+// tasks of a second do not outweigh all others (Feitelson et al., JSSPP '97).
+func slowdown(took, runs time.Duration) float64 {
+	const least = 10 * time.Second
+	return max(float64(took)/float64(max(runs, least)), 1)
+}
+
+func mean(xs []float64) float64 {
+	sum := 0.0
+	for _, x := range xs {
+		sum += x
+	}
+	return sum / float64(max(len(xs), 1))
 }
 
 // quantile is the nearest-rank quantile of sorted values: the smallest that at

@@ -18,6 +18,7 @@ import (
 	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/host"
+	"github.com/gpupool/gpupool/internal/queue"
 	"github.com/gpupool/gpupool/internal/trace"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -29,6 +30,9 @@ type Setup struct {
 	Times fake.Times    // what carving and freeing take; the zero value means fake.DefaultTimes
 	Until time.Duration // stop there; 0 = when all work has ended
 	Seed  uint64        // as it was given to the trace; only repeated in the result
+	Rules queue.Rules   // who is next; the zero value is what gpupool does
+	Told  bool          // tasks tell how long they will run, and are right: for the oracle
+	Saves time.Duration // tasks save their work so often; 0 = never
 
 	// Progress is told how many tasks have ended, of how many. May be nil.
 	Progress func(done, total int)
@@ -80,7 +84,7 @@ func newSimulation(ctx context.Context, s Setup, mode work.PoolMode) (*simulatio
 		return nil, err
 	}
 	sim := &simulation{setup: s, hw: hw,
-		writer: host.NewWriter(engine.Config{Models: geometries, KeepEnded: 1000})}
+		writer: host.NewWriter(engine.Config{Models: geometries, KeepEnded: 1000, Rules: s.Rules})}
 	if sim.tasks, err = newDemands(s.Trace, s.Hosts); err != nil {
 		return nil, err
 	}
@@ -127,7 +131,7 @@ func (s *simulation) loop(ctx context.Context) error {
 		}
 		first, firstEvent := s.next, len(evs.list)
 		for s.next < s.total() && s.submitAt(s.next) <= now {
-			s.tasks.spec(s.next, evs.submission())
+			s.submission(evs.submission())
 			s.next++
 		}
 		if len(evs.list) == 0 {
@@ -190,6 +194,20 @@ func (s *simulation) nextInstant() (work.Time, bool) {
 	return max(at, s.writer.Engine.Now()), true
 }
 
+// submission fills in what is submitted next.
+func (s *simulation) submission(spec *work.Spec) {
+	s.tasks.spec(s.next, spec)
+	spec.Checkpoint = s.setup.Saves
+	if s.setup.Told {
+		spec.Estimate = s.setup.Trace.Tasks[s.next].Duration
+	}
+}
+
+// duration is how long a task runs.
+func (s *simulation) duration(id work.TaskID) time.Duration {
+	return s.setup.Trace.Tasks[s.row[id-1]].Duration
+}
+
 func (s *simulation) answered(i int, r host.Reply) {
 	if r.Err != nil {
 		s.rec.reject(r.Err)
@@ -221,7 +239,8 @@ func (s *simulation) carryOut(now work.Time, c engine.Command) error {
 		s.due.add(now, took, freed, c.Owner)
 	case engine.StartCmd:
 		s.due.add(now, 0, started, c.Owner)
-		s.due.add(now, s.setup.Trace.Tasks[s.row[c.Owner.Task-1]].Duration, exited, c.Owner)
+		left := s.duration(c.Owner.Task) - s.writer.Engine.Task(c.Owner.Task).Saved
+		s.due.add(now, left, exited, c.Owner)
 	case engine.StopCmd:
 		s.due.add(now, 0, stopped, c.Owner)
 	case engine.WatchCmd, engine.ForgetCmd:

@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// drain is when the last tasks left the line of a pool, to say how fast it moves.
+type drain struct {
+	at [16]work.Time // a ring
+	n  int
+}
+
+func (d *drain) left(now work.Time) {
+	d.at[d.n%len(d.at)] = now
+	d.n++
+}
+
+// forOne is how long it takes until one more has left, as observed; 0 = not known.
+func (d *drain) forOne(now work.Time) time.Duration {
+	k := min(d.n, len(d.at))
+	if k < 2 {
+		return 0
+	}
+	first := d.at[(d.n-k)%len(d.at)]
+	return now.Sub(first) / time.Duration(k)
+}
+
+// Bounds of the time to retry that a refusal names.
+const (
+	leastRetry   = time.Second
+	mostRetry    = time.Hour
+	unknownRetry = 30 * time.Second // nothing has left the line yet
+)
+
+// admit refuses n tasks that the pool's queue has no place for, or that would pass
+// what their tenant may have waiting. Nothing of a refused submission is kept.
+func (e *Engine) admit(p *pool, x *work.Tenant, s *work.Spec, n int) error {
+	if use := e.use[x.Name]; x.MaxWaiting > 0 && use.waiting+n > x.MaxWaiting {
+		return work.Errorf(work.CodeLimit, "tenant %s has %d tasks waiting and may have %d: wait until some have started, or ask an admin for a higher limit", x.Name, use.waiting, x.MaxWaiting)
+	}
+	if s.Priority == work.High {
+		if p.Capacity > 0 && p.waiting+n > p.Capacity {
+			return e.busy(p, n, p.Capacity, "the queue of pool %s is full: %d tasks wait, and it holds %d", p.Name, p.waiting, p.Capacity)
+		}
+		return nil
+	}
+	if s.Priority == work.Low && p.AskAt > 0 && p.waiting >= p.AskAt {
+		return e.busy(p, n, p.AskAt, "pool %s takes no low priority while %d or more tasks wait, and %d do", p.Name, p.AskAt, p.waiting)
+	}
+	if most := int(float64(p.Capacity) * p.BackPressure); p.Capacity > 0 && p.waiting+n > most {
+		return e.busy(p, n, most, "the queue of pool %s takes only high priority beyond %d waiting tasks (%g %% of %d), and %d wait",
+			p.Name, most, p.BackPressure*100, p.Capacity, p.waiting)
+	}
+	return nil
+}
+
+// busy refuses tasks for now: there will be a place for n of them when so many have
+// left the line that most are not passed any more.
+func (e *Engine) busy(p *pool, n, most int, format string, args ...any) error {
+	err := work.Errorf(work.CodeBusy, format, args...)
+	if n > most {
+		err.Msg += "; these would never fit at once: submit fewer together"
+		return err
+	}
+	err.Retry = unknownRetry
+	if each := p.drained.forOne(e.now); each > 0 {
+		err.Retry = time.Duration(p.waiting+n-most) * each
+	}
+	err.Retry = min(max(err.Retry, leastRetry), mostRetry).Round(time.Second)
+	err.Msg += "; try again in " + err.Retry.String()
+	return err
+}
+
+// askForMore calls the scale-out hook of a pool that has too many waiting, at most
+// once in its cooldown.
+func (e *Engine) askForMore(p *pool) {
+	if p.AskAt == 0 || p.ScaleOutEvery == 0 || p.waiting <= p.AskAt || p.asked != 0 && e.now < p.asked.Add(p.ScaleOutEvery) {
+		return
+	}
+	f := AskedForMore{Pool: p.Name, Waiting: p.waiting}
+	for _, l := range p.queue.AllLines() { // order: a sum
+		for _, x := range l.Items() {
+			f.GPUs += gpus(e.cluster.LeastMilli(p.Name, p.effective(e.tasks[x.ID].Spec.Request)))
+		}
+	}
+	e.emit(f)
+	e.command(ScaleOutCmd(f))
+}

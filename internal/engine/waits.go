@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"strconv"
+
+	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/placement"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// whyWaiting says why a queued task is not placed, with the arithmetic.
+func (e *Engine) whyWaiting(t *Task) work.Reason {
+	if t.back() {
+		return e.whyBack(t)
+	}
+	p := t.pool
+	if why := e.mayNot(p, t); why.Code != "" {
+		return why
+	}
+	r := p.effective(t.Spec.Request)
+	q := placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: r}
+	if e.cluster.Find(q) != nil {
+		return e.whyTurn(p, t)
+	}
+	lifted := e.lift(p)
+	defer e.restore(p, lifted)
+	if mine := e.Reservation(t); mine != nil {
+		return work.Reasonf(work.WaitReserved, "needs %s; GPUs are kept for it until there are enough, expected %s", r, e.clock(mine.At))
+	}
+	if e.cluster.Find(q) != nil {
+		for _, x := range lifted {
+			o := e.tasks[x.Task]
+			return work.Reasonf(work.WaitTurn, "it would fit now, but what is free is kept for task %d (%s, %s) until %s, and it may run for longer",
+				o.ID, o.Spec.Priority, o.Spec.Request, e.clock(x.At))
+		}
+	}
+	why := e.cluster.Why(p.Name, t.Spec.Tenant, r)
+	if until := e.suspectNote(p.Name); until != "" {
+		why.Msg += until
+	}
+	return why
+}
+
+// whyTurn says why a task waits that would fit.
+func (e *Engine) whyTurn(p *pool, t *Task) work.Reason {
+	if x := e.tenants[t.Spec.Tenant]; x != nil && x.LimitGPUs > 0 {
+		return work.Reasonf(work.WaitLimit, "tenant %s holds %g GPUs and may hold %g; the smallest slice for this task would pass that",
+			x.Name, gpus(e.use[x.Name].milli), x.LimitGPUs)
+	}
+	if len(p.blocked) > 0 {
+		return work.Reasonf(work.WaitTurn, "it would fit now, but a task that came first waits for GPUs of the same model")
+	}
+	return work.Reasonf(work.WaitTurn, "it fits now and is next")
+}
+
+// clock writes a time for people.
+func (e *Engine) clock(at work.Time) string {
+	if at >= never {
+		return "at a time that is not known"
+	}
+	return "about " + at.Std().Format("15:04")
+}
+
+// suspectNote tells of GPUs that are kept aside after failed carves.
+func (e *Engine) suspectNote(pool string) string {
+	n := 0
+	for g := range e.strikes { // order: only a count comes out
+		x := e.cluster.GPUs[g]
+		if x.Health == gpu.HealthSuspect && e.cluster.Hosts[x.Host].Pool == pool {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return "; " + strconv.Itoa(n) + " GPU(s) are kept aside after failed carves"
+}
