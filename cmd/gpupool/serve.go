@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpupool/gpupool/internal/api"
 	"github.com/gpupool/gpupool/internal/cli"
+	"github.com/gpupool/gpupool/internal/config"
 	"github.com/gpupool/gpupool/internal/driver"
 	"github.com/gpupool/gpupool/internal/driver/fake"
 	"github.com/gpupool/gpupool/internal/engine"
@@ -24,6 +25,7 @@ import (
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/journal/bolt"
 	"github.com/gpupool/gpupool/internal/runner/process"
+	"github.com/gpupool/gpupool/internal/scaleout"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -72,7 +74,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	}
 	h, err := host.Open(ctx, host.Config{
 		Engine: engineConfig(o), Journal: j, Drivers: map[string]driver.Driver{"fake": drv}, Runner: runs,
-		ObserveEvery: time.Duration(o.Config.Elastic.Scan), Log: log,
+		ObserveEvery: time.Duration(o.Config.Elastic.Scan), Log: log, ScaleOut: scaleOut(o.Config.Queue.ScaleOut),
 	})
 	if err != nil {
 		return err
@@ -186,6 +188,14 @@ func engineConfig(o cli.ServeOptions) engine.Config {
 		cfg.Models = append(cfg.Models, gpu.NewGeometry(m))
 	}
 	return cfg
+}
+
+// scaleOut is whom to ask for more GPUs, or nil.
+func scaleOut(c config.ScaleOut) host.ScaleOut {
+	if !c.Any() {
+		return nil
+	}
+	return scaleout.Hook{Command: c.Command, Webhook: c.Webhook}
 }
 
 func makeDataDir(data string) error {

@@ -130,7 +130,7 @@ func (t *teller) add(ev host.Event) {
 	if t.task > 0 && ev.Task != t.task || !t.c.admin && (ev.Task == 0 || !t.c.owns(ev.Tenant)) {
 		return
 	}
-	t.write(apitype.Event{Seq: ev.Seq, At: ev.At.Std(), Kind: ev.Fact.Kind(), Task: uint64(ev.Task), Tenant: ev.Tenant, Fact: shown(ev.Fact)})
+	t.write(apitype.Event{Seq: ev.Seq, At: ev.At.Std(), Kind: ev.Fact.Kind(), Task: uint64(ev.Task), Tenant: ev.Tenant, Fact: shown(ev.Fact, t.c)})
 }
 
 // gap tells that facts before oldest are missing.
@@ -159,8 +159,8 @@ func (t *teller) send() error {
 }
 
 // shown is a fact without what nobody should see: the environment of a task, which
-// may hold secrets, and the hashes of tokens.
-func shown(f engine.Fact) engine.Fact {
+// may hold secrets, and the hashes of tokens; and without what is not the caller's.
+func shown(f engine.Fact, c caller) engine.Fact {
 	switch f := f.(type) {
 	case engine.Submitted:
 		spec := *f.Spec
@@ -169,6 +169,11 @@ func shown(f engine.Fact) engine.Fact {
 		return f
 	case engine.TenantSet:
 		f.Tenant.Tokens = nil
+		return f
+	case engine.Reserved:
+		if !c.admin {
+			f.Victims = nil // tasks of others
+		}
 		return f
 	}
 	return f

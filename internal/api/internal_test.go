@@ -9,9 +9,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
+	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/host"
+	"github.com/gpupool/gpupool/internal/work"
 )
 
 func TestPanic(t *testing.T) {
@@ -85,6 +88,59 @@ func TestNewWants(t *testing.T) {
 	for _, cfg := range []Config{{}, {AdminToken: HashToken("x")}} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("New(%+v) made an API", cfg)
+		}
+	}
+}
+
+// TestShown: a tenant learns that GPUs are kept for its task, not whose tasks yield.
+func TestShown(t *testing.T) {
+	f := engine.Reserved{Task: 1, Victims: []work.TaskID{2}}
+	if got, is := shown(f, caller{tenant: "a"}).(engine.Reserved); !is || got.Victims != nil {
+		t.Errorf("a tenant is shown %+v", got)
+	}
+	if got, is := shown(f, caller{admin: true}).(engine.Reserved); !is || len(got.Victims) != 1 {
+		t.Errorf("an admin is shown %+v", got)
+	}
+}
+
+func TestRetryAfterRoundsUp(t *testing.T) {
+	for d, want := range map[time.Duration]int{0: 0, time.Millisecond: 1, time.Second: 1, 1001 * time.Millisecond: 2, 40 * time.Second: 40} {
+		if got := seconds(d); got != want {
+			t.Errorf("%s: got %d, want %d", d, got, want)
+		}
+	}
+}
+
+func TestExpect(t *testing.T) {
+	at := work.TimeOf(time.Date(2026, 12, 2, 14, 20, 0, 0, time.UTC))
+	var x apitype.Task
+	expect(&x, engine.Start{Likely: at, Late: 1<<63 - 1}) // late is the end of time: not known
+	if x.ExpectedStart == nil || !x.ExpectedStart.Equal(at.Std()) || x.ExpectedStartLate != nil {
+		t.Errorf("got %v and %v", x.ExpectedStart, x.ExpectedStartLate)
+	}
+	if expect(&x, engine.Start{}); x.ExpectedStart != nil {
+		t.Errorf("what is not known is shown as %v", x.ExpectedStart)
+	}
+}
+
+// TestAccepted are the numbers that admit in package engine refuses at.
+func TestAccepted(t *testing.T) {
+	for _, x := range []struct {
+		pool        work.Pool
+		normal, low int // -1: any number
+	}{
+		{work.Pool{}, -1, -1}, {work.Pool{AskAt: 10}, -1, 10}, {work.Pool{Capacity: 1000, BackPressure: 0.8, AskAt: 10}, 800, 10},
+		{work.Pool{Capacity: 10, BackPressure: 0.8, AskAt: 10}, 8, 8}, {work.Pool{Capacity: 5, BackPressure: 0}, 0, 0},
+	} {
+		normal, low := accepted(x.pool)
+		number := func(n *int) int {
+			if n == nil {
+				return -1
+			}
+			return *n
+		}
+		if number(normal) != x.normal || number(low) != x.low {
+			t.Errorf("%+v: got %d and %d, want %d and %d", x.pool, number(normal), number(low), x.normal, x.low)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
@@ -87,13 +88,27 @@ func (s *server) listPools(_ context.Context, in *PageQuery) (*answer[apitype.Pa
 	return pageOf(items, in.Limit, func(apitype.Pool) string { return strconv.FormatUint(last, 10) }), nil
 }
 
+// accepted is up to how many waiting tasks a pool takes normal and low priority; nil = any.
+func accepted(p work.Pool) (normal, low *int) {
+	if p.Capacity > 0 {
+		n := int(float64(p.Capacity) * p.BackPressure)
+		normal, low = &n, &n
+	}
+	if p.AskAt > 0 && (low == nil || p.AskAt < *low) {
+		low = &p.AskAt
+	}
+	return normal, low
+}
+
 // pools counts what each pool has and who is in it.
 func pools(e *engine.Engine) []apitype.Pool {
 	var out []apitype.Pool
 	index := map[string]int{}
 	for i, p := range e.Pools() {
 		index[p.Name] = i
-		x := apitype.Pool{Name: p.Name, Mode: string(p.Mode), Waiting: p.Waiting}
+		x := apitype.Pool{Name: p.Name, Mode: string(p.Mode), Waiting: p.Waiting, Capacity: p.Capacity,
+			BorrowFrom: slices.Clone(p.BorrowFrom), Reserve: p.ReserveGPUs}
+		x.NormalUpTo, x.LowUpTo = accepted(p.Pool)
 		if p.TTL > 0 {
 			x.TTL = work.FormatDuration(p.TTL)
 		}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -17,8 +18,8 @@ import (
 // codeInternal is the code of a fault of the server.
 const codeInternal work.Code = "internal"
 
-// retryAfter is when to come back to a server that cannot serve now, in seconds.
-const retryAfter = "1"
+// retryAfter is when to come back to a server that cannot serve now.
+const retryAfter = time.Second
 
 // statusOf is the HTTP status of a refusal.
 func statusOf(c work.Code) int {
@@ -33,6 +34,8 @@ func statusOf(c work.Code) int {
 		return http.StatusForbidden
 	case work.CodeUnauthed:
 		return http.StatusUnauthorized
+	case work.CodeBusy:
+		return http.StatusTooManyRequests
 	case work.CodeUnavailable:
 		return http.StatusServiceUnavailable
 	}
@@ -64,7 +67,7 @@ func (s *server) refusal(ctx context.Context, err error) error {
 	refused, ours := errors.AsType[*work.Error](err)
 	switch {
 	case ours:
-		p = problem(refused.Code, refused.Msg)
+		p = ofError(refused)
 	case ctx.Err() != nil: // the client left, or its time is over: hardly anyone reads this
 		p = problem(work.CodeUnavailable, "the call was given up before it was done: "+ctx.Err().Error())
 	default:
@@ -72,10 +75,28 @@ func (s *server) refusal(ctx context.Context, err error) error {
 		p = problem(codeInternal, "the server failed at this; its log says why")
 	}
 	if p.Status == http.StatusServiceUnavailable {
-		return huma.ErrorWithHeaders(p, http.Header{"Retry-After": {retryAfter}})
+		p.Retry = seconds(retryAfter)
+	}
+	if p.Retry > 0 {
+		return huma.ErrorWithHeaders(p, http.Header{"Retry-After": {strconv.Itoa(p.Retry)}})
 	}
 	return p
 }
+
+// ofError is the problem of a refusal of our own. A queue that is full for what could
+// never fit is not worth another try: that is a fault of what was asked.
+func ofError(e *work.Error) *apitype.Problem {
+	p := problem(e.Code, e.Msg)
+	p.Retry = seconds(e.Retry)
+	if e.Code == work.CodeBusy && e.Retry <= 0 {
+		p.Status = http.StatusUnprocessableEntity
+		p.Title = http.StatusText(p.Status)
+	}
+	return p
+}
+
+// seconds rounds up, as whoever comes too early is refused again.
+func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // humaProblem turns what huma itself finds wrong with a request into our shape.
 // Values are left out: they may be secrets, and the client has them.

@@ -26,6 +26,7 @@ func (s *server) taskRoutes() {
 	register(s, op{id: "list-tasks", method: get, path: "/v1/tasks", says: "List tasks by number; leases of outside clients are among them", tag: tag}, s.listTasks)
 	register(s, op{id: "get-task", method: get, path: "/v1/tasks/{id}", says: "Show a task, and wait for it", tag: tag}, s.getTask)
 	register(s, op{id: "cancel-task", method: del, path: "/v1/tasks/{id}", says: "Ask a task to end: SIGTERM, grace, SIGKILL", tag: tag}, s.cancelTask)
+	s.actionRoutes(tag)
 	register(s, op{id: "explain-task", method: get, path: "/v1/tasks/{id}/explain", says: "Say why a task waits, where it sits, or how it ended", tag: tag}, s.explainTask)
 	register(s, op{id: "task-logs", method: get, path: "/v1/tasks/{id}/logs", says: "Read the output of a member of a task", tag: tag, streams: "text/plain"}, s.taskLogs)
 }
@@ -127,14 +128,20 @@ func (s *server) showTask(ctx context.Context, id work.TaskID) (out apitype.Task
 	return out, err
 }
 
-// whyWaiting works out why a queued task waits. If it no longer does, the task is
-// left as it was.
+// whyWaiting works out why a queued task waits, and until when. If it no longer does,
+// the task is left as it was.
 func (s *server) whyWaiting(t *apitype.Task) {
 	s.host.Read(func(e *engine.Engine) {
 		if x, err := e.Explain(work.TaskID(t.ID)); err == nil && x.Task.State == work.Queued {
 			t.Reason = reason(x.Reason)
+			expect(t, x.Start)
 		}
 	})
+}
+
+// expect says when a task is expected to start.
+func expect(t *apitype.Task, at engine.Start) {
+	t.ExpectedStart, t.ExpectedStartLate = known(at.Likely), known(at.Late)
 }
 
 type taskQuery struct {
@@ -166,6 +173,7 @@ func (s *server) listTasks(ctx context.Context, in *taskQuery) (*answer[apitype.
 	}
 	page := pageOf(items, in.Limit, func(t apitype.Task) string { return strconv.FormatUint(t.ID, 10) })
 	s.explainPage(page.Body.Items)
+	s.expectPage(page.Body.Items)
 	return page, nil
 }
 
@@ -251,6 +259,27 @@ func (s *server) explainPage(tasks []apitype.Task) {
 	}
 }
 
+// expectPage says when the waiting tasks of a page are expected to start: worked out
+// once for each pool, whatever the number of tasks.
+func (s *server) expectPage(tasks []apitype.Task) {
+	var pools []string
+	for _, t := range tasks {
+		if t.State == string(work.Queued) && !slices.Contains(pools, t.Pool) {
+			pools = append(pools, t.Pool)
+		}
+	}
+	for _, pool := range pools {
+		s.host.Read(func(e *engine.Engine) {
+			starts := e.Starts(pool)
+			for i := range tasks {
+				if t := &tasks[i]; t.Pool == pool && t.State == string(work.Queued) {
+					expect(t, starts[work.TaskID(t.ID)])
+				}
+			}
+		})
+	}
+}
+
 func (s *server) getTask(ctx context.Context, in *struct {
 	IDPath
 	WaitQuery
@@ -268,17 +297,6 @@ func (s *server) getTask(ctx context.Context, in *struct {
 
 // begun reports whether a task has got past waiting and starting.
 func begun(t *engine.Task) bool { return t.State != work.Queued && t.State != work.Starting }
-
-func (s *server) cancelTask(ctx context.Context, in *IDPath) (*answer[apitype.Task], error) {
-	id := work.TaskID(in.ID)
-	if err := s.look(ctx, id, func(view, *engine.Task) {}); err != nil {
-		return nil, err
-	}
-	if _, err := s.host.Do(ctx, engine.Cancel{Task: id, By: who(ctx).String()}); err != nil {
-		return nil, err
-	}
-	return answerOf(s.showTask(ctx, id))
-}
 
 func (s *server) explainTask(ctx context.Context, in *IDPath) (*answer[apitype.Explanation], error) {
 	use := s.usage()

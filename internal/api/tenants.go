@@ -33,7 +33,8 @@ func (s *server) tenantViews(c caller, wanted func(name string) bool) []apitype.
 				continue
 			}
 			index[t.Name] = len(out)
-			x := apitype.Tenant{Name: t.Name, LimitGPUs: t.LimitGPUs, Weight: t.Weight, Tokens: len(t.Tokens), HeldGPUs: float64(e.HeldMilli(t.Name)) / 1000}
+			x := apitype.Tenant{Name: t.Name, LimitGPUs: t.LimitGPUs, Guarantee: t.GuaranteeGPUs, MaxWaiting: t.MaxWaiting, MaxRunning: t.MaxRunning,
+				Weight: t.Weight, Tokens: len(t.Tokens), HeldGPUs: float64(e.HeldMilli(t.Name)) / 1000}
 			if x.Weight == 0 {
 				x.Weight = 1
 			}
@@ -94,7 +95,8 @@ func (s *server) putTenant(ctx context.Context, in *struct {
 	Body apitype.TenantSpec
 }) (*answer[apitype.Tenant], error) {
 	err := s.change(ctx, in.Name, func(t *work.Tenant, _ bool) error {
-		t.Name, t.LimitGPUs, t.Weight = in.Name, in.Body.LimitGPUs, in.Body.Weight
+		b := in.Body
+		t.Name, t.LimitGPUs, t.GuaranteeGPUs, t.MaxWaiting, t.MaxRunning, t.Weight = in.Name, b.LimitGPUs, b.Guarantee, b.MaxWaiting, b.MaxRunning, b.Weight
 		return nil
 	})
 	if err != nil {

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -39,8 +38,9 @@ func (v view) task(t *engine.Task) apitype.Task {
 		ID: uint64(t.ID), Name: t.Spec.Name, Tenant: t.Spec.Tenant, Pool: t.Spec.Pool, Priority: t.Spec.Priority.String(),
 		Class: string(t.Spec.Class), Request: t.Spec.Request.String(), CPUs: cores(t.Spec.Request.CPUMilli), MemoryMiB: t.Spec.Request.MemMiB,
 		Command: slices.Clone(t.Spec.Command), State: string(t.State), Reason: reason(t.Reason), Submitted: t.Submitted.Std(),
-		Started: optional(t.Started), Ended: optional(t.Ended), Epoch: t.Epoch, Failures: t.Failures, Exit: exit(t.Exit),
+		Started: optional(t.Started), Ended: optional(t.Ended), Epoch: t.Epoch, Failures: t.Failures, Preempted: t.Preempted, Exit: exit(t.Exit),
 	}
+	v.order(&out, t)
 	if l := t.Lease(); l != nil {
 		out.Members = v.members(l)
 	}
@@ -157,32 +157,6 @@ func (v view) holding(o work.Owner, s work.Slice, c caller) apitype.Holding {
 		dev = device(p, slices.IndexFunc(p.Slices, func(x work.Slice) bool { return x.GPU == s.GPU && x.Start == s.Start }))
 	}
 	return apitype.Holding{Task: uint64(t.ID), Tenant: t.Spec.Tenant, Name: t.Spec.Name, Phase: phase, Slice: v.slice(o, s, dev)}
-}
-
-// explanation adds to the engine's what the task holds, in sentences.
-func (v view) explanation(x engine.Explanation) apitype.Explanation {
-	out := apitype.Explanation{Task: v.task(x.Task), Code: string(x.Reason.Code), Message: x.Reason.Msg, Ahead: x.Ahead}
-	out.Task.Reason = reason(x.Reason)
-	if l := x.Task.Lease(); l != nil {
-		for i, m := range out.Task.Members {
-			what := "CPU and memory only"
-			for k, s := range m.Slices {
-				if k == 0 {
-					what = s.Text
-				} else {
-					what += ", " + s.Text
-				}
-			}
-			out.Detail = append(out.Detail, fmt.Sprintf("member %d holds %s on host %s since %s and is %s", i, what, m.Host, l.Since.Std().Format(time.RFC3339), m.Phase))
-			if why := l.Parts[i].Why; why != "" {
-				out.Detail = append(out.Detail, fmt.Sprintf("member %d: its slices could not be freed yet: %s", i, why))
-			}
-		}
-	}
-	if x.Task.Failures > 0 {
-		out.Detail = append(out.Detail, fmt.Sprintf("slices or start failed %d time(s) so far", x.Task.Failures))
-	}
-	return out
 }
 
 func reason(r work.Reason) apitype.Reason {

@@ -155,13 +155,14 @@ Try it without a GPU:
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.checkOutput() }
 
+	tasks := []*cobra.Command{a.submitCmd(), a.runCmd(), a.psCmd(), a.getCmd(), a.logsCmd(), a.cancelCmd(), a.explainCmd(), a.leaseCmd(), a.eventsCmd()}
 	root.AddGroup(&cobra.Group{ID: "work", Title: "Work:"}, &cobra.Group{ID: "pool", Title: "The pool:"},
 		&cobra.Group{ID: "plan", Title: "Experiments:"}, &cobra.Group{ID: "admin", Title: "Running gpupool:"})
 	for _, g := range []struct {
 		id   string
 		cmds []*cobra.Command
 	}{
-		{"work", []*cobra.Command{a.submitCmd(), a.runCmd(), a.psCmd(), a.getCmd(), a.logsCmd(), a.cancelCmd(), a.explainCmd(), a.leaseCmd(), a.eventsCmd()}},
+		{"work", append(tasks, a.actionCmds()...)},
 		{"pool", []*cobra.Command{a.gpusCmd(), a.hostsCmd(), a.poolsCmd(), a.tenantsCmd()}},
 		{"plan", []*cobra.Command{a.simulateCmd(), a.planCmd(), a.benchCmd()}},
 		{"admin", []*cobra.Command{a.serveCmd(), a.configCmd(), a.versionCmd()}},

@@ -86,11 +86,17 @@ func (a *App) call(f func(ctx context.Context, api *client.Client, args []string
 // onTask runs a command about the task that is its first argument.
 func (a *App) onTask(f func(ctx context.Context, api *client.Client, id uint64) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
-		id, err := taskID(args[0]) // before the server is asked for anything
+		r, err := parseRef(args[0]) // before the server is asked for anything
 		if err != nil {
 			return err
 		}
-		return a.call(func(ctx context.Context, api *client.Client, _ []string) error { return f(ctx, api, id) })(c, args)
+		return a.call(func(ctx context.Context, api *client.Client, _ []string) error {
+			id, err := r.find(ctx, api)
+			if err != nil {
+				return err
+			}
+			return f(ctx, api, id)
+		})(c, args)
 	}
 }
 

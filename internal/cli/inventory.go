@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -146,9 +145,9 @@ func (a *App) poolsCmd() *cobra.Command {
 				var rows [][]string
 				for _, p := range pools {
 					rows = append(rows, []string{p.Name, p.Mode, fmt.Sprint(p.Hosts), fmt.Sprint(p.GPUs), fmt.Sprint(p.FreeGPUs),
-						gpuCount(p.HeldGPUs), fmt.Sprint(p.Unusable), fmt.Sprint(p.Running), fmt.Sprint(p.Waiting), p.TTL})
+						gpuCount(p.HeldGPUs), fmt.Sprint(p.Unusable), fmt.Sprint(p.Running), ofMost(p.Waiting, p.Capacity), refuses(p), p.TTL})
 				}
-				tabs(w, []string{"POOL", "MODE", "HOSTS", "GPUS", "FREE", "HELD", "UNUSABLE", "RUNNING", "WAITING", "TTL"}, rows)
+				tabs(w, []string{"POOL", "MODE", "HOSTS", "GPUS", "FREE", "HELD", "UNUSABLE", "RUNNING", "WAITING", "REFUSES AT", "TTL"}, rows)
 				for _, p := range pools {
 					if p.Warning != "" {
 						fmt.Fprintf(a.Err, "pool %s: %s\n", p.Name, p.Warning)
@@ -159,19 +158,17 @@ func (a *App) poolsCmd() *cobra.Command {
 	}
 }
 
-// printEvent writes one event: a line for people, or a JSON document a line.
-func (a *App) printEvent(ev apitype.Event) error {
-	if a.flags.output == "json" || a.flags.output == "yaml" {
-		return json.NewEncoder(a.Out).Encode(ev)
+// refuses says from how many waiting tasks on a pool takes no more of a priority.
+func refuses(p apitype.Pool) string {
+	var out []string
+	if p.LowUpTo != nil {
+		out = append(out, fmt.Sprintf("low %d", *p.LowUpTo))
 	}
-	fact, err := json.Marshal(ev.Fact)
-	if err != nil {
-		return err
+	if p.NormalUpTo != nil {
+		out = append(out, fmt.Sprintf("normal %d", *p.NormalUpTo))
 	}
-	about := ""
-	if ev.Task != 0 {
-		about = fmt.Sprintf("task %d of %s", ev.Task, ev.Tenant)
+	if p.Capacity > 0 {
+		out = append(out, fmt.Sprintf("high %d", p.Capacity))
 	}
-	_, err = fmt.Fprintf(a.Out, "%s  %-12s %-20s %s\n", ev.At.Local().Format("15:04:05.000"), ev.Kind, about, short(string(fact), 160))
-	return err
+	return strings.Join(out, ", ")
 }

@@ -19,9 +19,12 @@ import (
 
 // specFlags are the flags of submit and run: the fields of a task file.
 type specFlags struct {
-	file string
-	key  string
-	spec apitype.TaskSpec
+	file  string
+	key   string
+	retry time.Duration
+	spec  apitype.TaskSpec
+
+	after, afterAny []string
 }
 
 func (s *specFlags) register(c *cobra.Command) {
@@ -42,6 +45,15 @@ func (s *specFlags) register(c *cobra.Command) {
 	f.StringArrayVarP(&s.spec.Env, "env", "e", nil, "environment KEY=VALUE; KEY alone takes it from here")
 	f.StringVar(&s.spec.Grace, "grace", "", "between SIGTERM and SIGKILL, such as 30s")
 	f.StringVar(&s.spec.TTL, "ttl", "", "longest wait in line, such as 1h, then it expires; none for no end")
+	f.StringVar(&s.spec.MaxRuntime, "max-runtime", "", "longest run, such as 4h, over all its attempts; then it is ended (default: no end)")
+	f.StringVar(&s.spec.Estimate, "estimate", "", "your guess at how long it runs, such as 2h: a good one lets it be fitted in sooner")
+	f.StringVar(&s.spec.Checkpoint, "checkpoint-every", "", "it saves its work this often, such as 15m")
+	f.StringVar(&s.spec.Deadline, "deadline", "", "it should have ended by then: 8h from now, \"2026-12-03 08:00\" here, or RFC 3339")
+	f.StringSliceVar(&s.after, "after", nil, "start once these tasks have succeeded, such as 12,13; the first of an array stands for all of it")
+	f.StringSliceVar(&s.afterAny, "after-any", nil, "start once these tasks have ended, however")
+	f.BoolVar(&s.spec.Hold, "hold", false, "wait until released (gpupool release)")
+	f.StringVar(&s.spec.Array, "array", "", "one task for each index: 0-99, 0-98:2 for every second, 0-99%10 for ten at once; each has $GPUPOOL_ARRAY_INDEX")
+	f.DurationVar(&s.retry, "retry", 0, "while the queue is full, try again as the server says, for this long")
 	f.StringVar(&s.key, "idempotency-key", "", "submitting twice with one key gives one task")
 	complete := func(name string, values ...string) {
 		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -61,6 +73,9 @@ func (s *specFlags) read(c *cobra.Command, in io.Reader, command []string) (apit
 			return spec, err
 		}
 	}
+	if err := s.readAfter(); err != nil {
+		return spec, err
+	}
 	for flag, take := range map[string]func(){
 		"name": func() { spec.Name = s.spec.Name }, "tenant": func() { spec.Tenant = s.spec.Tenant },
 		"pool": func() { spec.Pool = s.spec.Pool }, "priority": func() { spec.Priority = s.spec.Priority },
@@ -69,7 +84,11 @@ func (s *specFlags) read(c *cobra.Command, in io.Reader, command []string) (apit
 		"members": func() { spec.Members = s.spec.Members }, "cpus": func() { spec.CPUs = s.spec.CPUs },
 		"memory": func() { spec.Memory = s.spec.Memory }, "dir": func() { spec.Dir = s.spec.Dir },
 		"env": func() { spec.Env = append(spec.Env, s.spec.Env...) }, "grace": func() { spec.Grace = s.spec.Grace },
-		"ttl": func() { spec.TTL = s.spec.TTL },
+		"ttl": func() { spec.TTL = s.spec.TTL }, "max-runtime": func() { spec.MaxRuntime = s.spec.MaxRuntime },
+		"estimate": func() { spec.Estimate = s.spec.Estimate }, "checkpoint-every": func() { spec.Checkpoint = s.spec.Checkpoint },
+		"deadline": func() { spec.Deadline = s.spec.Deadline }, "after": func() { spec.After = s.spec.After },
+		"after-any": func() { spec.AfterAny = s.spec.AfterAny }, "hold": func() { spec.Hold = s.spec.Hold },
+		"array": func() { spec.Array = s.spec.Array },
 	} {
 		if c.Flags().Changed(flag) {
 			take()
@@ -90,10 +109,58 @@ func (s *specFlags) read(c *cobra.Command, in io.Reader, command []string) (apit
 			spec.Env[i] = kv + "=" + v
 		}
 	}
+	var err error
+	if spec.Deadline, err = deadline(spec.Deadline, time.Now()); err != nil {
+		return spec, usage(err)
+	}
 	if _, err := spec.Work(); err != nil { // said here, before anything is sent
 		return spec, usage(err)
 	}
+	if s.retry < 0 {
+		return spec, usagef("--retry %s is negative: expected a duration such as 10m", s.retry)
+	}
 	return spec, nil
+}
+
+// readAfter reads the numbers of the tasks to wait for.
+func (s *specFlags) readAfter() error {
+	for _, x := range []struct {
+		from []string
+		to   *[]uint64
+	}{{s.after, &s.spec.After}, {s.afterAny, &s.spec.AfterAny}} {
+		*x.to = nil
+		for _, text := range x.from {
+			id, err := taskID(text)
+			if err != nil {
+				return err
+			}
+			*x.to = append(*x.to, id)
+		}
+	}
+	return nil
+}
+
+// deadline puts a time as people write it into the words of the API.
+func deadline(text string, now time.Time) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if d, e := time.ParseDuration(text); e == nil {
+		at, err = now.Add(d), nil
+	}
+	for _, layout := range []string{"2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05"} {
+		if t, e := time.ParseInLocation(layout, text, time.Local); e == nil {
+			at, err = t, nil
+		}
+	}
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("deadline %q is not understood: expected a duration from now such as 8h, a time here such as %q, or RFC 3339", text, "2026-12-03 08:00")
+	case !at.After(now):
+		return "", fmt.Errorf("deadline %q is over: give a time to come", text)
+	}
+	return at.UTC().Format(time.RFC3339), nil
 }
 
 func readTaskFile(path string, in io.Reader) (apitype.TaskSpec, error) {
@@ -119,6 +186,8 @@ func (a *App) submitCmd() *cobra.Command {
 		Example: `  gpupool submit --gpus 1/7 -- python notebook.py
   gpupool submit --gpus 4 --name llama -- torchrun train.py
   gpupool submit --gpus 8 --members 2 -- ./gang.sh
+  gpupool submit --array 0-99%10 -- sh -c 'python eval.py --part $GPUPOOL_ARRAY_INDEX'
+  gpupool submit --after 12 --deadline 8h -- python report.py
   gpupool submit -f job.yaml`,
 		RunE: func(c *cobra.Command, args []string) error {
 			spec, err := s.read(c, a.In, args)
@@ -129,12 +198,12 @@ func (a *App) submitCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t, err := api.Submit(c.Context(), spec, s.key)
+			t, err := a.submit(c.Context(), c.Context(), api, spec, &s)
 			if err != nil {
 				return err
 			}
 			return a.print(t, func(w io.Writer, _ bool) {
-				fmt.Fprintf(w, "task %d %s\n", t.ID, t.State)
+				fmt.Fprintln(w, submitted(t))
 				if t.State == "queued" {
 					fmt.Fprintf(a.Err, "%s\nfollow it: gpupool explain %d, gpupool logs -f %d\n", t.Reason.Message, t.ID, t.ID)
 				}
@@ -143,6 +212,14 @@ func (a *App) submitCmd() *cobra.Command {
 	}
 	s.register(c)
 	return c
+}
+
+// submitted says what became of a submission.
+func submitted(t apitype.Task) string {
+	if t.Array == 0 {
+		return fmt.Sprintf("task %d %s", t.ID, t.State)
+	}
+	return fmt.Sprintf("tasks %d-%d queued (array %d of %d)", t.ID, t.ID+uint64(t.Size)-1, t.Array, t.Size)
 }
 
 func (a *App) runCmd() *cobra.Command {
@@ -157,11 +234,14 @@ task's exit code. Ctrl-C cancels the task; a second one leaves it at once.`,
 			if err != nil {
 				return err
 			}
+			if spec.Array != "" {
+				return usagef("run follows one task, and array %s is many: use gpupool submit --array %s, then gpupool ps and gpupool logs", spec.Array, spec.Array)
+			}
 			api, err := a.connect()
 			if err != nil {
 				return err
 			}
-			return a.run(c.Context(), api, spec, s.key)
+			return a.run(c.Context(), api, spec, &s)
 		},
 	}
 	s.register(c)
@@ -169,10 +249,10 @@ task's exit code. Ctrl-C cancels the task; a second one leaves it at once.`,
 }
 
 // run is submit, logs -f and the exit code in one. ctx ends with the first Ctrl-C.
-func (a *App) run(ctx context.Context, api *client.Client, spec apitype.TaskSpec, key string) error {
+func (a *App) run(ctx context.Context, api *client.Client, spec apitype.TaskSpec, s *specFlags) error {
 	// From here on a Ctrl-C is about the task: ctx ends and the task is cancelled.
 	alive := context.WithoutCancel(ctx)
-	t, err := api.Submit(alive, spec, key)
+	t, err := a.submit(alive, ctx, api, spec, s)
 	if err != nil {
 		return err
 	}

@@ -69,19 +69,39 @@ func (a *App) taskTable(w io.Writer, tasks []apitype.Task, wide, all bool) {
 		fmt.Fprintln(a.Err, hint)
 		return
 	}
-	head := []string{"TASK", "TENANT", "NAME", "REQUEST", "STATE", "AGE", "WHERE"}
+	head := []string{"TASK", "TENANT", "NAME", "REQUEST", "STATE", "AGE", "START", "WHERE"}
 	if wide {
-		head = append(head, "POOL", "PRIORITY", "COMMAND", "WHY")
+		head = append(head, "POOL", "PRIORITY", "COMMAND", "WHY", "NUMBER")
 	}
 	var rows [][]string
 	for _, t := range tasks {
-		row := []string{fmt.Sprint(t.ID), t.Tenant, t.Name, t.Request, t.State, ago(t.Submitted), where(t)}
+		row := []string{ref(t), t.Tenant, t.Name, t.Request, t.State, ago(t.Submitted), startOf(t, time.Now()), where(t)}
 		if wide {
-			row = append(row, t.Pool, t.Priority, short(strings.Join(t.Command, " "), 40), t.Reason.Message)
+			row = append(row, t.Pool, t.Priority, short(strings.Join(t.Command, " "), 40), t.Reason.Message, fmt.Sprint(t.ID))
 		}
 		rows = append(rows, row)
 	}
 	tabs(w, head, rows)
+}
+
+// startOf says in a word when a waiting task is expected to start.
+func startOf(t apitype.Task, now time.Time) string {
+	switch {
+	case t.State != "queued":
+		return ""
+	case t.ExpectedStart == nil:
+		return "?"
+	}
+	return "~" + clock(*t.ExpectedStart, now)
+}
+
+// clock writes a time of today as 15:04, and others with their day.
+func clock(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
+	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
+		return t.Format("15:04")
+	}
+	return t.Format("Mon 2 Jan 15:04")
 }
 
 // where says in few words what a task holds, or why it holds nothing.
@@ -149,6 +169,9 @@ func (a *App) taskDetail(w io.Writer, t apitype.Task) {
 		}
 	}
 	line("task", fmt.Sprint(t.ID))
+	if t.Index != nil {
+		line("array", fmt.Sprintf("%s of %d tasks (%s)", ref(t), t.Size, t.ArraySpec))
+	}
 	line("name", t.Name)
 	line("tenant", t.Tenant)
 	line("pool", t.Pool)
@@ -161,6 +184,7 @@ func (a *App) taskDetail(w io.Writer, t apitype.Task) {
 	line("command", strings.Join(t.Command, " "))
 	fmt.Fprintf(w, "%-10s %s\n", "state", a.colours().state(t.State))
 	line("why", t.Reason.Message)
+	a.taskOrder(line, t)
 	line("submitted", stamp(&t.Submitted))
 	line("started", stamp(t.Started))
 	line("ended", stamp(t.Ended))
@@ -173,6 +197,50 @@ func (a *App) taskDetail(w io.Writer, t apitype.Task) {
 			line("", fmt.Sprintf("%s  %s%s", s.Text, s.Device, use(s.Use)))
 		}
 	}
+}
+
+// taskOrder shows what says when a task runs, for how long, and after what.
+func (a *App) taskOrder(line func(name, value string), t apitype.Task) {
+	line("after", names(t.After))
+	line("after any", names(t.AfterAny))
+	line("max run", t.MaxRuntime)
+	line("estimate", t.Estimate)
+	if t.Checkpoint != "" {
+		line("saves", "every "+t.Checkpoint)
+	}
+	now := time.Now()
+	if t.Deadline != nil {
+		line("deadline", until(*t.Deadline, now))
+	}
+	if t.ExpectedStart != nil {
+		line("start", "about "+clock(*t.ExpectedStart, now))
+	}
+	if t.Preempted > 0 {
+		line("preempted", times(t.Preempted))
+	}
+}
+
+func names(ids []uint64) string {
+	var out []string
+	for _, id := range ids {
+		out = append(out, fmt.Sprint(id))
+	}
+	return strings.Join(out, ", ")
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// until writes a time to come, or one that is over.
+func until(t, now time.Time) string {
+	if d := t.Sub(now); d > 0 {
+		return fmt.Sprintf("%s, in %s", clock(t, now), span(d))
+	}
+	return fmt.Sprintf("%s, %s ago", clock(t, now), span(now.Sub(t)))
 }
 
 func use(u *apitype.Use) string {
@@ -207,96 +275,6 @@ func (a *App) logsCmd() *cobra.Command {
 	f.BoolVarP(&q.Follow, "follow", "f", false, "go on until the task ends")
 	f.IntVarP(&q.Tail, "tail", "n", 0, "only the last lines (default: all)")
 	f.IntVarP(&q.Member, "member", "m", 0, "member of a gang")
-	return c
-}
-
-func (a *App) cancelCmd() *cobra.Command {
-	var wait bool
-	c := &cobra.Command{
-		Use: "cancel TASK...", Short: "End tasks: SIGTERM, grace, SIGKILL", Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeTasks,
-		RunE: func(c *cobra.Command, args []string) error {
-			var ids []uint64
-			for _, s := range args {
-				id, err := taskID(s)
-				if err != nil {
-					return err
-				}
-				ids = append(ids, id)
-			}
-			api, err := a.connect()
-			if err != nil {
-				return err
-			}
-			failed := 0
-			for _, id := range ids { // one that has ended must not keep the others running
-				t, err := api.Cancel(c.Context(), id)
-				for err == nil && wait && !t.Terminal() {
-					t, err = api.WaitTask(c.Context(), id, 30*time.Second)
-				}
-				if err != nil {
-					failed++
-					fmt.Fprintf(a.Err, "gpupool: %s\n", message(err))
-					continue
-				}
-				fmt.Fprintf(a.Out, "task %d %s\n", id, map[bool]string{true: t.State, false: "is being ended"}[t.Terminal()])
-			}
-			if failed > 0 {
-				return &codeError{code: exitFailure}
-			}
-			return nil
-		},
-	}
-	c.Flags().BoolVarP(&wait, "wait", "w", false, "return when they have ended")
-	return c
-}
-
-func (a *App) explainCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "explain TASK", Short: "Say why a task waits, where it sits, or how it ended", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeTasks,
-		RunE: a.onTask(func(ctx context.Context, api *client.Client, id uint64) error {
-			x, err := api.Explain(ctx, id)
-			if err != nil {
-				return err
-			}
-			return a.print(x, func(w io.Writer, _ bool) {
-				verb := "is"
-				if x.Task.Terminal() {
-					verb = "has"
-					if x.Task.State == "cancelled" || x.Task.State == "expired" {
-						verb = "was"
-					}
-				}
-				fmt.Fprintf(w, "task %d of %s %s %s: %s\n", x.Task.ID, x.Task.Tenant, verb, a.colours().state(x.Task.State), x.Message)
-				if x.Task.State == "queued" {
-					fmt.Fprintf(w, "  %d task(s) before it in line; waiting for %s\n", x.Ahead, ago(x.Task.Submitted))
-				}
-				for _, d := range x.Detail {
-					fmt.Fprintf(w, "  %s\n", strings.Map(printable, d))
-				}
-				fmt.Fprintf(w, "  reason code: %s\n", x.Code)
-			})
-		}),
-	}
-}
-
-func (a *App) eventsCmd() *cobra.Command {
-	var q client.EventQuery
-	c := &cobra.Command{
-		Use: "events", Short: "Follow what happens", Args: cobra.NoArgs,
-		RunE: a.call(func(ctx context.Context, api *client.Client, _ []string) error {
-			for ev, err := range api.Events(ctx, q) {
-				if err != nil {
-					return err
-				}
-				if err := a.printEvent(ev); err != nil {
-					return err
-				}
-			}
-			return nil
-		}),
-	}
-	c.Flags().Uint64Var(&q.Task, "task", 0, "only about this task")
-	c.Flags().Uint64Var(&q.After, "after", 0, "from this number on, as far as they are kept (default: from now)")
 	return c
 }
 

@@ -32,13 +32,14 @@ func (a *App) tenantsCmd() *cobra.Command {
 					if t.LimitGPUs > 0 {
 						limit = gpuCount(t.LimitGPUs)
 					}
-					rows = append(rows, []string{t.Name, gpuCount(t.HeldGPUs), limit, gpuCount(t.Weight), fmt.Sprint(t.Running), fmt.Sprint(t.Waiting), fmt.Sprint(t.Tokens)})
+					rows = append(rows, []string{t.Name, gpuCount(t.HeldGPUs), limit, gpuCount(t.Guarantee), gpuCount(t.Weight),
+						ofMost(t.Running, t.MaxRunning), ofMost(t.Waiting, t.MaxWaiting), fmt.Sprint(t.Tokens)})
 				}
-				tabs(w, []string{"TENANT", "HELD GPUS", "LIMIT", "WEIGHT", "RUNNING", "WAITING", "TOKENS"}, rows)
+				tabs(w, []string{"TENANT", "HELD GPUS", "LIMIT", "GUARANTEE", "WEIGHT", "RUNNING", "WAITING", "TOKENS"}, rows)
 			})
 		}),
 	}
-	c.AddCommand(a.tenantSet("create", "Make a tenant and its first token", true), a.tenantSet("set", "Change a tenant's limit or weight", false),
+	c.AddCommand(a.tenantSet("create", "Make a tenant and its first token", true), a.tenantSet("set", "Change a tenant's limits, guarantee or weight", false),
 		a.tenantRemove(), a.tenantToken(), a.tenantRevoke())
 	return c
 }
@@ -50,26 +51,17 @@ func (a *App) tenantSet(name, short string, create bool) *cobra.Command {
 		Use: name + " NAME", Short: short, Args: cobra.ExactArgs(1),
 		RunE: a.call(func(ctx context.Context, api *client.Client, args []string) error {
 			was, err := api.Tenant(ctx, args[0])
-			var missing *client.Error
 			known := err == nil
 			switch {
-			case errors.As(err, &missing) && missing.Status == http.StatusNotFound:
-			case err != nil:
+			case err != nil && !missing(err):
 				return err
-			}
-			switch {
 			case known && create:
 				return fmt.Errorf("tenant %s exists already: gpupool tenants set changes it, gpupool tenants token makes another token", args[0])
 			case !known && !create:
 				return fmt.Errorf("tenant %s is not known: gpupool tenants create %s", args[0], args[0])
 			}
-			if known { // what is not named stays
-				if !c.Flags().Changed("limit") {
-					spec.LimitGPUs = was.LimitGPUs
-				}
-				if !c.Flags().Changed("weight") {
-					spec.Weight = was.Weight
-				}
+			if known {
+				keep(c, &spec, was)
 			}
 			t, err := api.PutTenant(ctx, args[0], spec)
 			if err != nil {
@@ -82,8 +74,38 @@ func (a *App) tenantSet(name, short string, create bool) *cobra.Command {
 		}),
 	}
 	c.Flags().Float64Var(&spec.LimitGPUs, "limit", 0, "GPUs held at once at most; 0 = no limit")
+	c.Flags().Float64Var(&spec.Guarantee, "guarantee", 0, "GPUs it gets whenever it asks; others borrow what it leaves, and yield")
+	c.Flags().IntVar(&spec.MaxWaiting, "max-waiting", 0, "tasks that wait at once at most; 0 = no limit")
+	c.Flags().IntVar(&spec.MaxRunning, "max-running", 0, "tasks that hold something at once at most; 0 = no limit")
 	c.Flags().Float64Var(&spec.Weight, "weight", 0, "share in fair sharing; 0 = 1")
 	return c
+}
+
+// keep leaves as it was what no flag names.
+func keep(c *cobra.Command, spec *apitype.TenantSpec, was apitype.Tenant) {
+	for flag, leave := range map[string]func(){
+		"limit": func() { spec.LimitGPUs = was.LimitGPUs }, "guarantee": func() { spec.Guarantee = was.Guarantee },
+		"max-waiting": func() { spec.MaxWaiting = was.MaxWaiting }, "max-running": func() { spec.MaxRunning = was.MaxRunning },
+		"weight": func() { spec.Weight = was.Weight },
+	} {
+		if !c.Flags().Changed(flag) {
+			leave()
+		}
+	}
+}
+
+// missing reports whether the server does not know what was asked for.
+func missing(err error) bool {
+	e, is := errors.AsType[*client.Error](err)
+	return is && e.Status == http.StatusNotFound
+}
+
+// ofMost writes a number, and what it may be at most where there is such a limit.
+func ofMost(n, most int) string {
+	if most == 0 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%d of %d", n, most)
 }
 
 func (a *App) newToken(ctx context.Context, api *client.Client, tenant string) error {

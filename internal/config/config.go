@@ -12,8 +12,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
-	"time"
 
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -45,22 +43,43 @@ type Pool struct {
 	Hosts []string `yaml:"hosts,omitempty" doc:"Name patterns of its hosts, with * and ?. Empty: every host that no earlier pool took."`
 	Mode  string   `yaml:"mode" default:"dynamic" enum:"static,dynamic" doc:"static: whole GPUs, exclusive. dynamic: slices and shares."`
 	TTL   Duration `yaml:"ttl,omitempty" doc:"Longest wait of its tasks; queue.ttl if left out."`
+
+	PriorityWeight *float64 `yaml:"priority_weight,omitempty" doc:"queue.priority_weight if left out."`
+	Capacity       *int     `yaml:"capacity,omitempty" doc:"queue.capacity if left out."`
+	AskForMore     *int     `yaml:"ask_for_more_at,omitempty" doc:"queue.ask_for_more_at if left out."`
+	BackPressure   *Percent `yaml:"back_pressure_at,omitempty" doc:"queue.back_pressure_at if left out."`
+	BorrowFrom     []string `yaml:"borrow_from,omitempty" doc:"Pools whose idle GPUs its tasks may use while more wait than ask_for_more_at; they are given back when those pools need them."`
+	ReserveGPUs    float64  `yaml:"reserve_gpus,omitempty" doc:"GPUs that training leaves free, so that inference and interactive work starts at once."`
 }
 
 // Queue is how work waits.
 type Queue struct {
 	TTL            Duration `yaml:"ttl" default:"1h" doc:"Longest wait; then a task is expired, so that no one finds stale work running days later. 0s: no end."`
-	PriorityWeight float64  `yaml:"priority_weight" default:"0.7" since:"the queue's score" doc:"How much priority counts against age and fair share, 0 to 1: 0.7 suits pools that mostly train."`
-	AskForMore     int      `yaml:"ask_for_more_at" default:"10" since:"borrowing and scale-out" doc:"Waiting tasks of a pool beyond which it asks for more GPUs and refuses low priority."`
-	BackPressure   Percent  `yaml:"back_pressure_at" default:"80%" since:"back-pressure" doc:"Share of the queue's capacity beyond which new tasks get 429 and a time to retry; the rest is kept for high priority."`
+	PriorityWeight float64  `yaml:"priority_weight" default:"0.7" doc:"How much priority counts against age and fair share, 0 to 1: 0.7 suits pools that mostly train."`
+	Capacity       int      `yaml:"capacity" default:"1000" doc:"Tasks that may wait in a pool: more would wait for longer than anyone plans ahead. 0: no bound."`
+	BackPressure   Percent  `yaml:"back_pressure_at" default:"80%" doc:"Share of the queue's capacity beyond which new tasks get 429 and a time to retry; the rest is kept for high priority."`
+	AskForMore     int      `yaml:"ask_for_more_at" default:"10" doc:"Waiting tasks of a pool beyond which it asks for more GPUs (borrow_from, scale_out) and refuses low priority. 0: never."`
+	MinRuntime     Duration `yaml:"min_runtime" default:"10m" doc:"Run time before which nobody is preempted, so that work gets somewhere between two interruptions."`
+	Preemptions    int      `yaml:"preemptions_per_hour" default:"60" doc:"Preemptions of a pool in any hour at most, so that guarantees cannot make it thrash. 0: no limit."`
+	ScaleOut       ScaleOut `yaml:"scale_out" doc:"Whom to ask for more GPUs from outside."`
 }
+
+// ScaleOut is whom to ask for more GPUs.
+type ScaleOut struct {
+	Command  []string `yaml:"command,omitempty" example:"[/usr/local/bin/more-gpus]" doc:"Run with GPUPOOL_POOL, GPUPOOL_WAITING and GPUPOOL_GPUS set, for 30 s at most. Empty: none."`
+	Webhook  string   `yaml:"webhook" default:"" doc:"Address that gets a POST of {\"pool\", \"waiting\", \"gpus\"}, for 30 s at most. Empty: none."`
+	Cooldown Duration `yaml:"cooldown" default:"10m" doc:"Between two calls for one pool: time for machines to start."`
+}
+
+// Any reports whether there is someone to ask.
+func (s ScaleOut) Any() bool { return len(s.Command) > 0 || s.Webhook != "" }
 
 // Allocation is the way from placed to running.
 type Allocation struct {
 	Timeout  Duration `yaml:"timeout" default:"30s" doc:"From placed to running; then the task goes back to its place in line and is tried elsewhere, as a carve that takes longer hangs."`
 	Retries  int      `yaml:"retries" default:"5" doc:"Allocations that may fail before the task fails: the fault then follows the task, not the GPU."`
 	Grace    Duration `yaml:"grace" default:"10s" doc:"Between SIGTERM and SIGKILL for tasks that name none: time to write a checkpoint."`
-	Topology []string `yaml:"topology,omitempty" doc:"Host labels that name groups of hosts near each other, widest first, such as [zone, rack]: a gang stays within one group where it can. Empty: rack."`
+	Topology []string `yaml:"topology,omitempty" example:"[rack]" doc:"Host labels that name groups of hosts near each other, widest first, such as [zone, rack]: a gang stays within one group where it can. Empty: rack."`
 	Smallest string   `yaml:"smallest_slice" default:"1/7" since:"automatic resizing" doc:"Smallest slice handed out automatically: the finest MIG cut of a seven-slice board."`
 	Largest  string   `yaml:"largest_slice" default:"1/2" since:"automatic resizing" doc:"Largest slice handed out automatically: whole GPUs only when asked for."`
 }
@@ -137,62 +156,4 @@ func Parse(name string, b []byte) (Config, error) {
 		return Config{}, &Error{fmt.Sprintf("%s: %s", name, err)}
 	}
 	return c, nil
-}
-
-func (c Config) check() error {
-	seen := map[string]bool{}
-	for i, p := range c.Pools {
-		switch {
-		case p.Name == "" || strings.ContainsAny(p.Name, " \t\n/"):
-			return fmt.Errorf("pools[%d].name: expected one word without spaces or slashes, got %q", i, p.Name)
-		case seen[p.Name]:
-			return fmt.Errorf("pools[%d].name: pool %s is named twice", i, p.Name)
-		case p.Mode != string(work.Static) && p.Mode != string(work.Dynamic):
-			return fmt.Errorf("pools[%d].mode: expected static or dynamic, got %q", i, p.Mode)
-		}
-		seen[p.Name] = true
-	}
-	for _, x := range []struct {
-		name      string
-		low, high float64
-		got       float64
-	}{
-		{"server.keep_ended", 1, 1e7, float64(c.Server.Keep)},
-		{"queue.priority_weight", 0, 1, c.Queue.PriorityWeight},
-		{"queue.ask_for_more_at", 0, 1e6, float64(c.Queue.AskForMore)},
-		{"allocation.retries", 1, 1000, float64(c.Allocation.Retries)},
-		{"allocation.timeout (seconds)", 0.1, 86400, time.Duration(c.Allocation.Timeout).Seconds()},
-		{"sharing.tasks_per_gpu", 1, 64, float64(c.Sharing.Tasks)},
-		{"elastic.scan_every (seconds)", 0.1, 3600, time.Duration(c.Elastic.Scan).Seconds()},
-		{"alerts.waiting_above", 0, 1e6, float64(c.Alerts.Waiting)},
-	} {
-		if !(x.got >= x.low && x.got <= x.high) { // a NaN is outside too
-			return fmt.Errorf("%s: expected %g to %g, got %g", x.name, x.low, x.high, x.got)
-		}
-	}
-	if c.Elastic.Low > c.Elastic.High {
-		return fmt.Errorf("elastic.low_mark: expected at most high_mark (%s), got %s", c.Elastic.High, c.Elastic.Low)
-	}
-	for _, x := range []struct{ name, got string }{{"smallest_slice", c.Allocation.Smallest}, {"largest_slice", c.Allocation.Largest}} {
-		if r, err := work.ParseGPUs(x.got); err != nil || r.Milli == 0 && r.GPUs != 1 {
-			return fmt.Errorf("allocation.%s: expected a fraction such as 1/7 or 0.5, got %q", x.name, x.got)
-		}
-	}
-	return nil
-}
-
-// WorkPools are the pools in core words.
-func (c Config) WorkPools() []work.Pool {
-	if len(c.Pools) == 0 {
-		return []work.Pool{{Name: DefaultPool, Mode: work.Dynamic, TTL: time.Duration(c.Queue.TTL)}}
-	}
-	var out []work.Pool
-	for _, p := range c.Pools {
-		ttl := p.TTL
-		if ttl == 0 {
-			ttl = c.Queue.TTL
-		}
-		out = append(out, work.Pool{Name: p.Name, Hosts: p.Hosts, Mode: work.PoolMode(p.Mode), TTL: time.Duration(ttl)})
-	}
-	return out
 }

@@ -63,6 +63,8 @@ func TestDefaults(t *testing.T) {
 		{"smallest slice", c.Allocation.Smallest, "1/7"}, {"largest slice", c.Allocation.Largest, "1/2"},
 		{"allocation timeout", c.Allocation.Timeout, Duration(30 * time.Second)}, {"queue TTL", c.Queue.TTL, Duration(time.Hour)},
 		{"ask for more", c.Queue.AskForMore, 10}, {"back-pressure", c.Queue.BackPressure, Percent(0.8)},
+		{"queue capacity", c.Queue.Capacity, 1000}, {"shortest run", c.Queue.MinRuntime, Duration(10 * time.Minute)},
+		{"preemptions", c.Queue.Preemptions, 60}, {"scale-out cooldown", c.Queue.ScaleOut.Cooldown, Duration(10 * time.Minute)}, {"no hook", c.Queue.ScaleOut.Any(), false},
 		{"sharers", c.Sharing.Tasks, 4}, {"scan", c.Elastic.Scan, Duration(5 * time.Second)},
 		{"alert utilisation", c.Alerts.Utilisation, Percent(0.5)}, {"alert for", c.Alerts.For, Duration(5 * time.Minute)}, {"alert waiting", c.Alerts.Waiting, 5},
 		{"priority weight", c.Queue.PriorityWeight, 0.7}, {"agent CPU", c.Agent.CPU, Percent(0.05)}, {"agent memory", c.Agent.Memory, Size(100)},
@@ -90,6 +92,19 @@ func TestRefused(t *testing.T) {
 		{"pool name", "pools:\n  - name: a b\n", "one word"},
 		{"weight", "queue:\n  priority_weight: 2\n", "expected 0 to 1"},
 		{"weight NaN", "queue:\n  priority_weight: .nan\n", "expected 0 to 1"},
+		{"borrow from itself", "pools:\n  - name: a\n    borrow_from: [a]\n", "cannot borrow from itself"},
+		{"borrow from nobody", "pools:\n  - name: a\n    borrow_from: [b]\n", "pool \"b\" is not among"},
+		{"borrow twice", "pools:\n  - name: a\n    borrow_from: [b, b]\n  - name: b\n", "named twice"},
+		{"pool capacity", "pools:\n  - name: a\n    capacity: -1\n", "pools[0].capacity: expected 0 to"},
+		{"pool weight", "pools:\n  - name: a\n    priority_weight: 7\n", "pools[0].priority_weight: expected 0 to 1"},
+		{"pool ask", "pools:\n  - name: a\n    ask_for_more_at: -1\n", "pools[0].ask_for_more_at"},
+		{"pool reserve", "pools:\n  - name: a\n    reserve_gpus: -1\n", "pools[0].reserve_gpus"},
+		{"pool back-pressure", "pools:\n  - name: a\n    back_pressure_at: 0.8\n", "expected a share such as 60%"},
+		{"capacity", "queue:\n  capacity: -1\n", "expected 0 to"},
+		{"preemptions", "queue:\n  preemptions_per_hour: -1\n", "expected 0 to"},
+		{"cooldown", "queue:\n  scale_out:\n    cooldown: 1s\n", "expected 10 to"},
+		{"webhook", "queue:\n  scale_out:\n    webhook: example.org\n", "expected an address such as https://"},
+		{"empty command", "queue:\n  scale_out:\n    command: [\"\"]\n", "first word is empty"},
 		{"sharers", "sharing:\n  tasks_per_gpu: 0\n", "expected 1 to 64"},
 		{"slice", "allocation:\n  smallest_slice: 3\n", "expected a fraction"},
 		{"a list where a section belongs", "queue: [1]\n", "config.yaml"},
@@ -118,6 +133,30 @@ func TestWorkPools(t *testing.T) {
 	ps := c.WorkPools()
 	if len(ps) != 2 || ps[0].TTL != 10*time.Minute || ps[0].Mode != "static" || ps[1].TTL != 2*time.Hour || ps[1].Mode != "dynamic" {
 		t.Errorf("got %+v", ps)
+	}
+}
+
+// TestWorkPoolsQueue: what a pool leaves out is the queue's, and zero is a value.
+func TestWorkPoolsQueue(t *testing.T) {
+	c, err := Parse("x", []byte(`
+queue: {capacity: 50, back_pressure_at: 60%, ask_for_more_at: 5, priority_weight: 0.5, min_runtime: 1m, preemptions_per_hour: 6, scale_out: {command: [more], cooldown: 2m}}
+pools:
+  - {name: a, capacity: 0, ask_for_more_at: 0, back_pressure_at: 0%, priority_weight: 0, borrow_from: [b], reserve_gpus: 1.5}
+  - {name: b}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, half := 0.0, 0.5
+	want := []work.Pool{
+		{Name: "a", Mode: work.Dynamic, TTL: time.Hour, Weight: &none, BorrowFrom: []string{"b"}, ReserveGPUs: 1.5, ScaleOutEvery: 2 * time.Minute, MinRuntime: time.Minute, PreemptPerHour: 6},
+		{Name: "b", Mode: work.Dynamic, TTL: time.Hour, Weight: &half, Capacity: 50, BackPressure: 0.6, AskAt: 5, ScaleOutEvery: 2 * time.Minute, MinRuntime: time.Minute, PreemptPerHour: 6},
+	}
+	if got := c.WorkPools(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := Default().WorkPools(); len(got) != 1 || got[0].Capacity != 1000 || got[0].BackPressure != 0.8 || got[0].ScaleOutEvery != 0 {
+		t.Errorf("an empty file gives %+v", got)
 	}
 }
 

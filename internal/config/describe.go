@@ -86,13 +86,17 @@ func Example() string {
 		}
 		switch f.Type.Kind() {
 		case reflect.Struct:
-			fmt.Fprintf(&b, "\n# %s\n%s:\n", doc, key(f))
+			gap := ""
+			if indent == "" { // between sections
+				gap = "\n"
+			}
+			fmt.Fprintf(&b, "%s%s# %s\n%s%s:\n", gap, indent, doc, indent, key(f))
 		case reflect.Slice:
 			if f.Type.Elem().Kind() == reflect.String {
-				fmt.Fprintf(&b, "%s# %s\n%s# %s: [rack]\n", indent, doc, indent, key(f))
+				fmt.Fprintf(&b, "%s# %s\n%s# %s: %s\n", indent, doc, indent, key(f), f.Tag.Get("example"))
 				break
 			}
-			fmt.Fprintf(&b, "\n# %s\n# pools:\n#   - name: %s\n#     hosts: [\"*\"]   # name patterns\n#     mode: dynamic  # or static: whole GPUs, exclusive\n#     ttl: 1h        # queue.ttl if left out\n", doc, DefaultPool)
+			fmt.Fprintf(&b, "\n# %s\n%s", doc, examplePool)
 		default:
 			fmt.Fprintf(&b, "%s# %s\n%s%s: %s\n", indent, doc, indent, key(f), scalar(v))
 		}
@@ -100,6 +104,21 @@ func Example() string {
 	})
 	return b.String()
 }
+
+const examplePool = `# pools:
+#   - name: ` + DefaultPool + `
+#     hosts: ["*"]   # name patterns
+#     mode: dynamic  # or static: whole GPUs, exclusive
+#     # What follows is taken from the section queue if left out.
+#     ttl: 1h
+#     priority_weight: 0.7
+#     capacity: 1000
+#     back_pressure_at: 80%
+#     ask_for_more_at: 10
+#     # And this is of the pool alone.
+#     borrow_from: [other]  # pools whose idle GPUs its tasks may use while more wait than ask_for_more_at
+#     reserve_gpus: 1       # that training leaves free for inference and interactive work
+`
 
 func scalar(v reflect.Value) string {
 	if s, ok := reflect.TypeAssert[fmt.Stringer](v); ok {
@@ -148,6 +167,8 @@ func property(t reflect.Type) map[string]any {
 		return map[string]any{"type": "string", "pattern": `^[0-9.]+ ?[KMGT]?i?B$`}
 	}
 	switch t.Kind() {
+	case reflect.Pointer:
+		return property(t.Elem())
 	case reflect.Struct:
 		return object(t)
 	case reflect.Slice:

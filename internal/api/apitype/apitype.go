@@ -30,6 +30,15 @@ type TaskSpec struct {
 	Env       []string `json:"env,omitempty" maxItems:"4096" doc:"Environment, KEY=VALUE"`
 	Grace     string   `json:"grace,omitempty" maxLength:"32" doc:"Between SIGTERM and SIGKILL" example:"10s"`
 	TTL       string   `json:"ttl,omitempty" maxLength:"32" doc:"Longest wait in the queue, then it is expired; the pool's if left out, none for no end" example:"1h"`
+
+	MaxRuntime string   `json:"max_runtime,omitempty" maxLength:"32" doc:"Longest run, over all its attempts; then it is ended and has failed. No end if left out" example:"4h"`
+	Estimate   string   `json:"estimate,omitempty" maxLength:"32" doc:"Your guess at how long it runs: a good one lets it be fitted in sooner" example:"2h"`
+	Checkpoint string   `json:"checkpoint_every,omitempty" maxLength:"32" doc:"It saves its work this often, so that it may be stopped and begun again" example:"15m"`
+	Deadline   string   `json:"deadline,omitempty" maxLength:"64" doc:"It should have ended by then (RFC 3339): its turn comes in time where that is possible" example:"2026-12-03T08:00:00Z"`
+	After      []uint64 `json:"after,omitempty" maxItems:"1000" doc:"Tasks of the same tenant that must have succeeded before it starts; the first task of an array stands for all of it"`
+	AfterAny   []uint64 `json:"after_any,omitempty" maxItems:"1000" doc:"As after, but however they ended"`
+	Hold       bool     `json:"hold,omitempty" doc:"Wait until it is released"`
+	Array      string   `json:"array,omitempty" maxLength:"64" doc:"One task for each index: FIRST-LAST, with :STEP and %LIMIT, how many may run at once" example:"0-99%10"`
 }
 
 // LeaseSpec asks for slices for an outside client to use.
@@ -113,8 +122,52 @@ type Task struct {
 	Ended     *time.Time `json:"ended,omitempty"`
 	Epoch     uint32     `json:"epoch" doc:"Of its newest lease; 0 before the first"`
 	Failures  int        `json:"failures,omitempty" doc:"Times that slices could not be made or the start failed"`
+	Preempted int        `json:"preempted,omitempty" doc:"Times that it was sent back to the queue"`
 	Exit      *Exit      `json:"exit,omitempty" doc:"Of the member that decided the end"`
 	Members   []Member   `json:"members,omitempty" doc:"While it holds something"`
+
+	Array     uint64 `json:"array,omitempty" doc:"First task of its array; absent without one"`
+	Index     *int   `json:"index,omitempty" doc:"In its array"`
+	Size      int    `json:"size,omitempty" doc:"Tasks of its array, numbered from the first without a gap"`
+	ArraySpec string `json:"array_spec,omitempty" doc:"Its array as it was submitted" example:"0-99%10"`
+
+	Held       bool       `json:"held,omitempty" doc:"Waits until it is released"`
+	After      []uint64   `json:"after,omitempty" doc:"Starts once these have succeeded"`
+	AfterAny   []uint64   `json:"after_any,omitempty" doc:"Starts once these have ended"`
+	MaxRuntime string     `json:"max_runtime,omitempty" doc:"Longest run, over all its attempts"`
+	Estimate   string     `json:"estimate,omitempty" doc:"The user's own guess at how long it runs"`
+	Checkpoint string     `json:"checkpoint_every,omitempty"`
+	Deadline   *time.Time `json:"deadline,omitempty"`
+	Forecast   *Forecast  `json:"forecast,omitempty" doc:"How long it would run, as said when it was submitted; absent where nothing is known"`
+
+	WaitsUntil        *time.Time `json:"waits_until,omitempty" doc:"Expires then unless it has started"`
+	RunsUntil         *time.Time `json:"runs_until,omitempty" doc:"Ended then unless it has ended: its longest run"`
+	ExpectedStart     *time.Time `json:"expected_start,omitempty" doc:"Of a task that waits; absent when not known"`
+	ExpectedStartLate *time.Time `json:"expected_start_late,omitempty" doc:"By then at the latest, if tasks run as long as those like them did; absent when not known"`
+}
+
+// Forecast is how long a task runs, judged by tasks that ended.
+type Forecast struct {
+	P50     string `json:"p50" doc:"Half of such tasks are done by then" example:"40m"`
+	P90     string `json:"p90" doc:"Nine of ten are" example:"2h"`
+	Basis   string `json:"basis" doc:"What it rests on: task_model, task, tenant_request, tenant, everyone_request, everyone, estimate, as_long_again, none, or another word in a later version" example:"task"`
+	Samples int    `json:"samples" doc:"Ended tasks that it rests on"`
+}
+
+// Reservation is GPUs that are kept for a waiting task.
+type Reservation struct {
+	At       *time.Time `json:"at,omitempty" doc:"When there are expected to be enough; absent when not known"`
+	GPUs     []int      `json:"gpus" nullable:"false" doc:"Numbers of those kept"`
+	Yielding int        `json:"yielding,omitempty" doc:"Tasks that were asked to yield for it"`
+}
+
+// Progress is how far an array is.
+type Progress struct {
+	Size      int `json:"size"`
+	Waiting   int `json:"waiting"`
+	Running   int `json:"running" doc:"Holding something"`
+	Succeeded int `json:"succeeded"`
+	Failed    int `json:"failed" doc:"Failed, cancelled or expired"`
 }
 
 // Terminal reports whether the task has ended.
@@ -127,6 +180,11 @@ type Explanation struct {
 	Message string   `json:"message" doc:"For people, with the arithmetic"`
 	Ahead   int      `json:"ahead" doc:"Tasks before it in line, while it is queued"`
 	Detail  []string `json:"detail,omitempty" doc:"What it holds and since when, in sentences"`
+	Sooner  []string `json:"sooner,omitempty" doc:"What would let it start sooner, in sentences"`
+	RunLeft string   `json:"run_left,omitempty" doc:"Of its longest run"`
+
+	Reservation *Reservation `json:"reservation,omitempty" doc:"What is kept for it"`
+	Array       *Progress    `json:"array,omitempty" doc:"How far its array is"`
 }
 
 // Lease is a lease of an outside client.
@@ -199,23 +257,35 @@ type Pool struct {
 	Running  int     `json:"running" doc:"Tasks that hold something"`
 	TTL      string  `json:"ttl,omitempty" doc:"Longest wait in line of tasks that name none"`
 	Warning  string  `json:"warning,omitempty" doc:"What is not as recommended"`
+
+	Capacity   int      `json:"capacity" doc:"Tasks that may wait; 0 = no bound"`
+	NormalUpTo *int     `json:"normal_up_to,omitempty" doc:"Waiting tasks up to which normal priority is accepted; high is up to the capacity. Absent = no bound"`
+	LowUpTo    *int     `json:"low_up_to,omitempty" doc:"Waiting tasks up to which low priority is accepted. Absent = no bound"`
+	BorrowFrom []string `json:"borrow_from,omitempty" doc:"Pools whose idle GPUs it may use"`
+	Reserve    float64  `json:"reserve_gpus,omitempty" doc:"GPUs that training leaves to inference and interactive work"`
 }
 
 // TenantSpec is what an admin sets of a tenant.
 type TenantSpec struct {
-	LimitGPUs float64 `json:"limit_gpus,omitempty" minimum:"0" doc:"GPUs held at once at most; 0 = no limit"`
-	Weight    float64 `json:"weight,omitempty" minimum:"0" doc:"Share in fair sharing; 1 if left out"`
+	LimitGPUs  float64 `json:"limit_gpus,omitempty" minimum:"0" doc:"GPUs held at once at most; 0 = no limit"`
+	Guarantee  float64 `json:"guarantee_gpus,omitempty" minimum:"0" doc:"GPUs it gets whenever it asks for them; what it leaves others may borrow"`
+	MaxWaiting int     `json:"max_waiting,omitempty" minimum:"0" doc:"Tasks that wait at once at most; 0 = no limit"`
+	MaxRunning int     `json:"max_running,omitempty" minimum:"0" doc:"Tasks that hold something at once at most; 0 = no limit"`
+	Weight     float64 `json:"weight,omitempty" minimum:"0" doc:"Share in fair sharing; 1 if left out"`
 }
 
 // Tenant is who pays.
 type Tenant struct {
-	Name      string  `json:"name"`
-	LimitGPUs float64 `json:"limit_gpus" doc:"0 = no limit"`
-	Weight    float64 `json:"weight"`
-	Tokens    int     `json:"tokens" doc:"How many tokens it has"`
-	HeldGPUs  float64 `json:"held_gpus"`
-	Waiting   int     `json:"waiting"`
-	Running   int     `json:"running" doc:"Tasks that hold something"`
+	Name       string  `json:"name"`
+	LimitGPUs  float64 `json:"limit_gpus" doc:"0 = no limit"`
+	Guarantee  float64 `json:"guarantee_gpus" doc:"GPUs it gets whenever it asks for them"`
+	MaxWaiting int     `json:"max_waiting" doc:"0 = no limit"`
+	MaxRunning int     `json:"max_running" doc:"0 = no limit"`
+	Weight     float64 `json:"weight"`
+	Tokens     int     `json:"tokens" doc:"How many tokens it has"`
+	HeldGPUs   float64 `json:"held_gpus"`
+	Waiting    int     `json:"waiting"`
+	Running    int     `json:"running" doc:"Tasks that hold something"`
 }
 
 // Token is a new token. It is shown once; only its hash is kept.
@@ -252,9 +322,10 @@ type Page[T any] struct {
 type Problem struct {
 	Title  string  `json:"title" doc:"Of the status" example:"Conflict"`
 	Status int     `json:"status" doc:"HTTP status" example:"409"`
-	Code   string  `json:"code" doc:"For programs: invalid, impossible, unauthorized, forbidden, over_limit, not_found, conflict, stale_epoch, unavailable, internal, or another word in a later version" example:"conflict"`
+	Code   string  `json:"code" doc:"For programs: invalid, impossible, unauthorized, forbidden, over_limit, not_found, conflict, stale_epoch, queue_full, unavailable, internal, or another word in a later version" example:"conflict"`
 	Detail string  `json:"detail" doc:"For people: what was expected, what came, what to do"`
 	Errors []Fault `json:"errors,omitempty" nullable:"false" doc:"Each fault of an input, and where it is"`
+	Retry  int     `json:"retry_after_s,omitempty" doc:"Seconds after which trying again may help, as in Retry-After; absent when waiting does not help"`
 }
 
 // Fault is one thing that is wrong with an input.

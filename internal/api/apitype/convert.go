@@ -28,7 +28,43 @@ func (s TaskSpec) Work() (work.Spec, error) {
 	if out.TTL, err = ttl(s.TTL); err != nil {
 		return out, err
 	}
+	return s.order(out)
+}
+
+// order adds what says when a task runs, for how long, and after what.
+func (s TaskSpec) order(out work.Spec) (work.Spec, error) {
+	for _, x := range []struct {
+		name, text string
+		to         *time.Duration
+	}{{"max_runtime", s.MaxRuntime, &out.MaxRuntime}, {"estimate", s.Estimate, &out.Estimate}, {"checkpoint_every", s.Checkpoint, &out.Checkpoint}} {
+		var err error
+		if *x.to, err = duration(x.name, x.text); err != nil {
+			return out, err
+		}
+	}
+	if s.Deadline != "" {
+		t, err := time.Parse(time.RFC3339, s.Deadline)
+		if err != nil || t.Year() < 1970 || t.Year() > 2200 { // what the core's clock can hold
+			return out, work.Errorf(work.CodeInvalid, "deadline %q is not understood: expected a time in RFC 3339, such as 2026-12-03T08:00:00Z", s.Deadline)
+		}
+		out.Deadline = work.TimeOf(t)
+	}
+	out.After, out.AfterAny, out.Hold = taskIDs(s.After), taskIDs(s.AfterAny), s.Hold
+	if s.Array != "" {
+		a, err := work.ParseArray(s.Array)
+		if err != nil {
+			return out, err
+		}
+		out.Array = &a
+	}
 	return out, nil
+}
+
+func taskIDs(numbers []uint64) (out []work.TaskID) {
+	for _, n := range numbers {
+		out = append(out, work.TaskID(n))
+	}
+	return out
 }
 
 // Work converts a request for a lease into core words.

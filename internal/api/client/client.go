@@ -95,7 +95,9 @@ type Error struct {
 	Code   work.Code // for programs
 	Title  string
 	Detail string // one sentence for people
-	cause  error
+	// RetryAfter is when trying again may help; 0 = not by waiting.
+	RetryAfter time.Duration
+	cause      error
 }
 
 func (e *Error) Error() string { return e.Detail }
@@ -230,7 +232,7 @@ func (c *Client) refusal(resp *http.Response) *Error {
 		e.Detail = fmt.Sprintf("%s answered %s, and not as gpupool does: is the address right?", c.base, resp.Status)
 		return e
 	}
-	e.Code, e.Title, e.Detail = work.Code(p.Code), p.Title, p.Detail
+	e.Code, e.Title, e.Detail, e.RetryAfter = work.Code(p.Code), p.Title, p.Detail, time.Duration(p.Retry)*time.Second
 	return e
 }
 

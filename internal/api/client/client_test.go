@@ -96,11 +96,15 @@ func TestRetries(t *testing.T) {
 			_, err := c.PutTenant(ctx, "a", apitype.TenantSpec{})
 			return err
 		}},
-		"revoke": {true, func(ctx context.Context, c *Client) error { return c.RevokeTokens(ctx, "a") }},
-		"cancel": {false, func(ctx context.Context, c *Client) error { _, err := c.Cancel(ctx, 1); return err }},
-		"delete": {false, func(ctx context.Context, c *Client) error { return c.DeleteTenant(ctx, "a") }},
-		"token":  {false, func(ctx context.Context, c *Client) error { _, err := c.CreateToken(ctx, "a"); return err }},
-		"free":   {false, func(ctx context.Context, c *Client) error { return c.ReleaseLease(ctx, 1, 1) }},
+		"revoke":     {true, func(ctx context.Context, c *Client) error { return c.RevokeTokens(ctx, "a") }},
+		"hold":       {true, func(ctx context.Context, c *Client) error { _, err := c.Hold(ctx, 1); return err }},
+		"release":    {true, func(ctx context.Context, c *Client) error { _, err := c.Release(ctx, 1); return err }},
+		"checkpoint": {true, func(ctx context.Context, c *Client) error { _, err := c.Checkpoint(ctx, 1); return err }},
+		"preempt":    {false, func(ctx context.Context, c *Client) error { _, err := c.Preempt(ctx, 1); return err }},
+		"cancel":     {false, func(ctx context.Context, c *Client) error { _, err := c.Cancel(ctx, 1); return err }},
+		"delete":     {false, func(ctx context.Context, c *Client) error { return c.DeleteTenant(ctx, "a") }},
+		"token":      {false, func(ctx context.Context, c *Client) error { _, err := c.CreateToken(ctx, "a"); return err }},
+		"free":       {false, func(ctx context.Context, c *Client) error { return c.ReleaseLease(ctx, 1, 1) }},
 	}
 	for name, k := range calls {
 		t.Run(name, func(t *testing.T) {
@@ -121,6 +125,16 @@ func TestRetries(t *testing.T) {
 	var e *Error
 	if !errors.As(err, &e) || e.Status != 409 || e.Code != "conflict" || e.Title != "Conflict" || e.Error() != "no" || len(seen.all()) != 1 {
 		t.Errorf("a refusal: %#v after %d requests", err, len(seen.all()))
+	}
+}
+
+// TestRetryAfter passes on when to come back, and leaves it to the caller.
+func TestRetryAfter(t *testing.T) {
+	c, seen := answers(t, says(429, `{"title":"Too Many Requests","status":429,"code":"queue_full","detail":"full","retry_after_s":40}`))
+	_, err := c.Submit(t.Context(), apitype.TaskSpec{}, "")
+	var e *Error
+	if !errors.As(err, &e) || e.Status != 429 || e.Code != "queue_full" || e.RetryAfter != 40*time.Second || len(seen.all()) != 1 {
+		t.Errorf("a full queue: %#v after %d requests", err, len(seen.all()))
 	}
 }
 

@@ -99,6 +99,38 @@ func (c *Client) Cancel(ctx context.Context, id uint64) (t apitype.Task, err err
 	return t, err
 }
 
+// CancelArray asks all unfinished tasks of a task's array to end, and returns the
+// task as it is then.
+func (c *Client) CancelArray(ctx context.Context, id uint64) (t apitype.Task, err error) {
+	err = c.do(ctx, call{method: http.MethodDelete, path: taskPath(id), query: values("array", "true")}, &t)
+	return t, err
+}
+
+// Hold keeps a waiting task back until it is released.
+func (c *Client) Hold(ctx context.Context, id uint64) (apitype.Task, error) {
+	return c.act(ctx, id, "hold", true)
+}
+
+// Release lets a task go on that is held.
+func (c *Client) Release(ctx context.Context, id uint64) (apitype.Task, error) {
+	return c.act(ctx, id, "release", true)
+}
+
+// Checkpoint says that a running task has saved its work.
+func (c *Client) Checkpoint(ctx context.Context, id uint64) (apitype.Task, error) {
+	return c.act(ctx, id, "checkpoint", true)
+}
+
+// Preempt sends a running task back to the queue.
+func (c *Client) Preempt(ctx context.Context, id uint64) (apitype.Task, error) {
+	return c.act(ctx, id, "preempt", false) // it may run again by then
+}
+
+func (c *Client) act(ctx context.Context, id uint64, what string, again bool) (t apitype.Task, err error) {
+	err = c.do(ctx, call{method: http.MethodPost, path: taskPath(id) + "/" + what, again: again}, &t)
+	return t, err
+}
+
 // Explain says why a task waits, where it sits, or how it ended.
 func (c *Client) Explain(ctx context.Context, id uint64) (x apitype.Explanation, err error) {
 	err = c.do(ctx, get(taskPath(id)+"/explain", nil), &x)

@@ -1,0 +1,106 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+func (c Config) check() error {
+	seen := map[string]bool{}
+	for i, p := range c.Pools {
+		switch {
+		case p.Name == "" || strings.ContainsAny(p.Name, " \t\n/"):
+			return fmt.Errorf("pools[%d].name: expected one word without spaces or slashes, got %q", i, p.Name)
+		case seen[p.Name]:
+			return fmt.Errorf("pools[%d].name: pool %s is named twice", i, p.Name)
+		case p.Mode != string(work.Static) && p.Mode != string(work.Dynamic):
+			return fmt.Errorf("pools[%d].mode: expected static or dynamic, got %q", i, p.Mode)
+		}
+		seen[p.Name] = true
+	}
+	for i, p := range c.Pools {
+		if err := p.checkLending(i, seen); err != nil {
+			return err
+		}
+	}
+	if err := c.Queue.ScaleOut.check(); err != nil {
+		return err
+	}
+	for _, x := range append(c.poolRanges(), []inRange{
+		{"server.keep_ended", 1, 1e7, float64(c.Server.Keep)},
+		{"queue.priority_weight", 0, 1, c.Queue.PriorityWeight},
+		{"queue.capacity", 0, 1e6, float64(c.Queue.Capacity)},
+		{"queue.ask_for_more_at", 0, 1e6, float64(c.Queue.AskForMore)},
+		{"queue.preemptions_per_hour", 0, 1e6, float64(c.Queue.Preemptions)},
+		{"queue.scale_out.cooldown (seconds)", 10, 86400, time.Duration(c.Queue.ScaleOut.Cooldown).Seconds()},
+		{"allocation.retries", 1, 1000, float64(c.Allocation.Retries)},
+		{"allocation.timeout (seconds)", 0.1, 86400, time.Duration(c.Allocation.Timeout).Seconds()},
+		{"sharing.tasks_per_gpu", 1, 64, float64(c.Sharing.Tasks)},
+		{"elastic.scan_every (seconds)", 0.1, 3600, time.Duration(c.Elastic.Scan).Seconds()},
+		{"alerts.waiting_above", 0, 1e6, float64(c.Alerts.Waiting)},
+	}...) {
+		if !(x.got >= x.low && x.got <= x.high) { // a NaN is outside too
+			return fmt.Errorf("%s: expected %g to %g, got %g", x.name, x.low, x.high, x.got)
+		}
+	}
+	if c.Elastic.Low > c.Elastic.High {
+		return fmt.Errorf("elastic.low_mark: expected at most high_mark (%s), got %s", c.Elastic.High, c.Elastic.Low)
+	}
+	for _, x := range []struct{ name, got string }{{"smallest_slice", c.Allocation.Smallest}, {"largest_slice", c.Allocation.Largest}} {
+		if r, err := work.ParseGPUs(x.got); err != nil || r.Milli == 0 && r.GPUs != 1 {
+			return fmt.Errorf("allocation.%s: expected a fraction such as 1/7 or 0.5, got %q", x.name, x.got)
+		}
+	}
+	return nil
+}
+
+// inRange is a number and what it may be.
+type inRange struct {
+	name      string
+	low, high float64
+	got       float64
+}
+
+// poolRanges are the numbers of the pools.
+func (c Config) poolRanges() (out []inRange) {
+	for i, p := range c.Pools {
+		name := func(key string) string { return fmt.Sprintf("pools[%d].%s", i, key) }
+		out = append(out,
+			inRange{name("priority_weight"), 0, 1, or(p.PriorityWeight, 0)},
+			inRange{name("capacity"), 0, 1e6, float64(or(p.Capacity, 0))},
+			inRange{name("ask_for_more_at"), 0, 1e6, float64(or(p.AskForMore, 0))},
+			inRange{name("reserve_gpus"), 0, 1e6, p.ReserveGPUs})
+	}
+	return out
+}
+
+// checkLending checks the i-th pool against the names of all.
+func (p Pool) checkLending(i int, known map[string]bool) error {
+	for k, from := range p.BorrowFrom {
+		switch {
+		case from == p.Name:
+			return fmt.Errorf("pools[%d].borrow_from: pool %s cannot borrow from itself", i, from)
+		case !known[from]:
+			return fmt.Errorf("pools[%d].borrow_from: pool %q is not among the pools of this file", i, from)
+		case slices.Contains(p.BorrowFrom[:k], from):
+			return fmt.Errorf("pools[%d].borrow_from: pool %s is named twice", i, from)
+		}
+	}
+	return nil
+}
+
+func (s ScaleOut) check() error {
+	if len(s.Command) > 0 && s.Command[0] == "" {
+		return errors.New("queue.scale_out.command: its first word is empty: give the program to run")
+	}
+	if u, err := url.Parse(s.Webhook); s.Webhook != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		return errors.New("queue.scale_out.webhook: expected an address such as https://example.org/scale-out") // it may hold a secret: not shown
+	}
+	return nil
+}
