@@ -264,10 +264,28 @@ type Page struct {
 	Intro string
 	Head  []string
 	Rows  [][]string
-	Last  string // a line below the table
+	Last  string // below the table
 	Notes []string
 	WallS float64                       // seconds that the experiment took
 	Draw  func() (template.HTML, error) // its plot; nil = none
+
+	Sections []Section // more tables; none in most
+}
+
+// Section is a part of the outcome with a table of its own.
+type Section struct {
+	Title string
+	Head  []string
+	Rows  [][]string
+	Draw  func() (template.HTML, error) // its plot; nil = none
+}
+
+// Chart is the section's plot.
+func (s Section) Chart() (template.HTML, error) {
+	if s.Draw == nil {
+		return "", nil
+	}
+	return s.Draw()
 }
 
 // Write writes one self-contained HTML page.

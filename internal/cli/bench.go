@@ -18,14 +18,15 @@ func (a *App) benchCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "bench", Short: "Measure gpupool against published rules and against itself",
 		Long: `Repeats experiments, so that anyone can check what gpupool claims: how densely it packs, how
-seldom it refuses a MIG slice, and how fast it decides and simulates. No server is needed.
+seldom it refuses a MIG slice, how long tasks wait, and how fast it decides and simulates. No
+server is needed.
 
-Numbers of packing and mig are the same on every machine; times are this machine's.`,
+Numbers of packing, mig and queue are the same on every machine; times are this machine's.`,
 		Example: `  gpupool bench packing --trace /data/openb
   gpupool bench mig --report mig.html`,
 		Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.benchPackingCmd(), a.benchMIGCmd(), a.benchEngineCmd(), a.benchSimulateCmd())
+	c.AddCommand(a.benchPackingCmd(), a.benchMIGCmd(), a.benchQueueCmd(), a.benchEngineCmd(), a.benchSimulateCmd())
 	return c
 }
 
@@ -70,17 +71,26 @@ func runBench[R any](a *App, b *benchFlags, what string, run func(progress func(
 
 // pageText writes a page as text.
 func pageText(w io.Writer, p bench.Page) {
-	head := make([]string, len(p.Head))
-	for i, h := range p.Head {
-		head[i] = strings.ToUpper(h)
+	for _, s := range p.Sections {
+		fmt.Fprintln(w, s.Title)
+		tabs(w, upper(s.Head), s.Rows)
+		fmt.Fprintln(w)
 	}
-	tabs(w, head, p.Rows)
+	tabs(w, upper(p.Head), p.Rows)
 	if p.Last != "" {
 		fmt.Fprintln(w, p.Last)
 	}
 	for _, n := range p.Notes {
 		fmt.Fprintf(w, "note: %s\n", n)
 	}
+}
+
+func upper(words []string) []string {
+	out := make([]string, len(words))
+	for i, x := range words {
+		out[i] = strings.ToUpper(x)
+	}
+	return out
 }
 
 func (a *App) benchPackingCmd() *cobra.Command {

@@ -224,7 +224,7 @@ func TestBenchFaults(t *testing.T) {
 func TestBenchCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, args := range [][]string{{"packing", "--trace", benchDir(t)}, {"mig"}, {"engine"}, {"simulate"}} {
+	for _, args := range [][]string{{"packing", "--trace", benchDir(t)}, {"mig"}, {"queue", "--trace", "../../testdata/traces/itp"}, {"engine"}, {"simulate"}} {
 		if code, _, errs := runApp(ctx, append([]string{"bench"}, args...)...); code != 130 || errs != "gpupool: interrupted\n" {
 			t.Errorf("%q: exit code %d and %q", args, code, errs)
 		}
