@@ -124,17 +124,19 @@ func (s *server) look(ctx context.Context, id work.TaskID, f func(view, *engine.
 func (s *server) showTask(ctx context.Context, id work.TaskID) (out apitype.Task, err error) {
 	if err = s.look(ctx, id, func(v view, t *engine.Task) { out = v.task(t) }); err == nil && out.State == string(work.Queued) {
 		s.whyWaiting(&out)
+		one := []apitype.Task{out}
+		s.expectPage(one)
+		out = one[0]
 	}
 	return out, err
 }
 
-// whyWaiting works out why a queued task waits, and until when. If it no longer does,
-// the task is left as it was.
+// whyWaiting works out why a queued task waits. If it no longer does, the task is left
+// as it was.
 func (s *server) whyWaiting(t *apitype.Task) {
 	s.host.Read(func(e *engine.Engine) {
-		if x, err := e.Explain(work.TaskID(t.ID)); err == nil && x.Task.State == work.Queued {
-			t.Reason = reason(x.Reason)
-			expect(t, x.Start)
+		if x := e.Task(work.TaskID(t.ID)); x != nil && x.State == work.Queued {
+			t.Reason = reason(e.Why(x))
 		}
 	})
 }

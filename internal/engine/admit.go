@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/gpupool/gpupool/internal/work"
@@ -38,35 +39,36 @@ const (
 // what their tenant may have waiting. Nothing of a refused submission is kept.
 func (e *Engine) admit(p *pool, x *work.Tenant, s *work.Spec, n int) error {
 	if use := e.use[x.Name]; x.MaxWaiting > 0 && use.waiting+n > x.MaxWaiting {
-		return work.Errorf(work.CodeLimit, "tenant %s has %d tasks waiting and may have %d: wait until some have started, or ask an admin for a higher limit", x.Name, use.waiting, x.MaxWaiting)
+		return work.Errorf(work.CodeLimit, "tenant %s has %d tasks waiting and may have %d, and this adds %d: wait until some have started, submit fewer, or ask an admin for a higher limit",
+			x.Name, use.waiting, x.MaxWaiting, n)
 	}
-	if s.Priority == work.High {
-		if p.Capacity > 0 && p.waiting+n > p.Capacity {
-			return e.busy(p, n, p.Capacity, "the queue of pool %s is full: %d tasks wait, and it holds %d", p.Name, p.waiting, p.Capacity)
-		}
+	if depth := p.queue.Len(); s.Priority == work.Low && p.AskAt > 0 && depth >= p.AskAt {
+		return e.busy(p, depth-p.AskAt+1, "pool %s takes no low priority while %d or more tasks are in line, and %d are", p.Name, p.AskAt, depth)
+	}
+	most := p.Capacity
+	if p.BackPressure > 0 && s.Priority != work.High {
+		most = int(float64(p.Capacity) * p.BackPressure)
+	}
+	if p.Capacity == 0 || p.waiting+n <= most {
 		return nil
 	}
-	if s.Priority == work.Low && p.AskAt > 0 && p.waiting >= p.AskAt {
-		return e.busy(p, n, p.AskAt, "pool %s takes no low priority while %d or more tasks wait, and %d do", p.Name, p.AskAt, p.waiting)
-	}
-	if most := int(float64(p.Capacity) * p.BackPressure); p.Capacity > 0 && p.waiting+n > most {
-		return e.busy(p, n, most, "the queue of pool %s takes only high priority beyond %d waiting tasks (%g %% of %d), and %d wait",
+	full := fmt.Sprintf("the queue of pool %s is full: %d tasks wait, and it holds %d", p.Name, p.waiting, p.Capacity)
+	if most < p.Capacity {
+		full = fmt.Sprintf("the queue of pool %s takes only high priority beyond %d waiting tasks (%g %% of %d), and %d wait",
 			p.Name, most, p.BackPressure*100, p.Capacity, p.waiting)
 	}
-	return nil
+	if n > most {
+		return work.Errorf(work.CodeBusy, "%s; %d would never fit at once: submit fewer together", full, n)
+	}
+	return e.busy(p, p.waiting+n-most, "%s", full)
 }
 
-// busy refuses tasks for now: there will be a place for n of them when so many have
-// left the line that most are not passed any more.
-func (e *Engine) busy(p *pool, n, most int, format string, args ...any) error {
+// busy refuses tasks for now: there is a place once so many have left the line.
+func (e *Engine) busy(p *pool, leave int, format string, args ...any) error {
 	err := work.Errorf(work.CodeBusy, format, args...)
-	if n > most {
-		err.Msg += "; these would never fit at once: submit fewer together"
-		return err
-	}
 	err.Retry = unknownRetry
 	if each := p.drained.forOne(e.now); each > 0 {
-		err.Retry = time.Duration(p.waiting+n-most) * each
+		err.Retry = time.Duration(leave) * each
 	}
 	err.Retry = min(max(err.Retry, leastRetry), mostRetry).Round(time.Second)
 	err.Msg += "; try again in " + err.Retry.String()
@@ -76,15 +78,16 @@ func (e *Engine) busy(p *pool, n, most int, format string, args ...any) error {
 // askForMore calls the scale-out hook of a pool that has too many waiting, at most
 // once in its cooldown.
 func (e *Engine) askForMore(p *pool) {
-	if p.AskAt == 0 || p.ScaleOutEvery == 0 || p.waiting <= p.AskAt || p.asked != 0 && e.now < p.asked.Add(p.ScaleOutEvery) {
+	if p.ScaleOutEvery == 0 || !p.pressed() || p.asked != 0 && e.now < p.asked.Add(p.ScaleOutEvery) {
 		return
 	}
-	f := AskedForMore{Pool: p.Name, Waiting: p.waiting}
-	for _, l := range p.queue.AllLines() { // order: a sum
+	milli := 0
+	for _, l := range p.queue.AllLines() { // order: a sum of whole numbers
 		for _, x := range l.Items() {
-			f.GPUs += gpus(e.cluster.LeastMilli(p.Name, p.effective(e.tasks[x.ID].Spec.Request)))
+			milli += e.cluster.LeastMilli(p.Name, p.effective(e.tasks[x.ID].Spec.Request))
 		}
 	}
+	f := AskedForMore{Pool: p.Name, Waiting: p.queue.Len(), GPUs: gpus(milli)}
 	e.emit(f)
 	e.command(ScaleOutCmd(f))
 }

@@ -97,13 +97,13 @@ func (e *Engine) whyBack(t *Task) work.Reason {
 	if t.Held {
 		return work.Reasonf(work.WaitHeld, "it is held until someone releases it: gpupool release %d", t.ID)
 	}
-	var left []work.Owner
+	var left []work.TaskID
 	for _, id := range e.awaited(t) {
 		if o := e.tasks[id]; o != nil && !o.State.Terminal() {
-			left = append(left, work.Owner{Task: id})
+			left = append(left, id)
 		}
 	}
-	return work.Reasonf(work.WaitAfter, "it comes after %s", taskList(left))
+	return work.Reasonf(work.WaitAfter, "it comes after %s", taskList(left, e.owns(t)))
 }
 
 // hold keeps a waiting task back, or lets it go on.

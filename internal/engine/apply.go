@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/placement"
@@ -352,8 +351,6 @@ func (e *Engine) applyBecame(f Became) {
 		t.Ran += e.now.Sub(t.Started)
 		if f.Reason.Code == work.Preempted {
 			t.Preempted++
-			p := t.pool
-			p.preempts = append(slices.DeleteFunc(p.preempts, func(at work.Time) bool { return at.Add(time.Hour) <= e.now }), e.now)
 		}
 	case f.State.Terminal():
 		t.Ended = e.now

@@ -105,11 +105,12 @@ func (y *tally) part(t *Task, p *Part, pool string) {
 	a.held.milli += p.Milli()
 	a.held.cpu += p.CPUMilli
 	a.held.mem += p.MemMiB
-	if !t.Spec.Class.Latency() {
-		y.pools[pool].training += p.Milli()
-	}
-	if t.pool.Name != pool {
+	switch {
+	case t.pool.Name != pool:
 		y.pools[pool].guests++
+		y.pools[pool].lent += p.Milli()
+	case !t.Spec.Class.Latency():
+		y.pools[pool].training += p.Milli()
 	}
 }
 
@@ -141,7 +142,7 @@ func (e *Engine) checkCounts() error {
 				}
 			}
 		}
-		if p.waiting != want.waiting || p.hostOnly != want.hostOnly || p.weights != want.weights || p.training != want.training || p.guests != want.guests {
+		if p.waiting != want.waiting || p.hostOnly != want.hostOnly || p.weights != want.weights || p.training != want.training || p.guests != want.guests || p.lent != want.lent {
 			return fmt.Errorf("pool %s counts %d waiting (%d for a host), weights %d, %d thousandths of training, %d guests; there are %d (%d), %d, %d, %d", p.Name,
 				p.waiting, p.hostOnly, p.weights, p.training, p.guests, want.waiting, want.hostOnly, want.weights, want.training, want.guests)
 		}

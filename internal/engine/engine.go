@@ -157,7 +157,8 @@ type pool struct {
 	kept       []*Reservation // in the order they were made
 	accounts   map[string]*account
 	weights    int64       // of active tenants, in thousandths
-	training   int         // thousandths of GPUs that tasks hold which are neither inference nor interactive
+	training   int         // thousandths of GPUs that its tasks hold which are neither inference nor interactive
+	lent       int         // thousandths of its GPUs that guests hold
 	asked      work.Time   // when it last asked for more GPUs
 	preempts   []work.Time // the last preemptions, within an hour
 	drained    drain

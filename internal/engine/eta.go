@@ -183,9 +183,9 @@ func (e *Engine) sooner(t *Task) []string {
 		}
 	}
 	if len(r.Models) > 0 {
-		any := r
-		any.Models = nil
-		if fits(p.Name, any) {
+		all := r
+		all.Models = nil
+		if fits(p.Name, all) {
 			out = append(out, "without naming a GPU model it would fit now")
 		}
 	}

@@ -21,6 +21,9 @@ func (e *Engine) setPools(pools []work.Pool) error {
 		case p.Mode != work.Static && p.Mode != work.Dynamic:
 			return work.Errorf(work.CodeInvalid, "pool %s: mode %q is not known: use static or dynamic", p.Name, p.Mode)
 		}
+		if w := weightOf(p); !(w >= 0 && w <= 1 && p.BackPressure >= 0 && p.BackPressure <= 1 && p.Capacity >= 0 && p.AskAt >= 0 && p.ReserveGPUs >= 0) {
+			return work.Errorf(work.CodeInvalid, "pool %s: expected a weight and a back-pressure from 0 to 1, and bounds that are not negative", p.Name)
+		}
 		for _, pattern := range p.Hosts {
 			if _, err := path.Match(pattern, ""); err != nil {
 				return work.Errorf(work.CodeInvalid, "pool %s: host pattern %q is not understood: use * and ? and [a-z]", p.Name, pattern)

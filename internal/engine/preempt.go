@@ -40,8 +40,9 @@ func (e *Engine) reclaim(p *pool) (gaveUp bool) {
 				e.keepParts(r)
 			}
 		}
+		had := e.Reservation(t)
 		e.reclaimFor(p, t)
-		gaveUp = e.restore(p, lifted) || gaveUp
+		gaveUp = e.restore(p, lifted) || had != nil && e.Reservation(t) != had || gaveUp
 	}
 	return gaveUp
 }
@@ -64,7 +65,7 @@ func (e *Engine) reclaimFor(p *pool, t *Task) {
 		Query: placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: p.effective(t.Spec.Request)},
 		Below: work.High, Claim: x.claim, Budget: x.budget,
 	})
-	if max := p.PreemptPerHour; ok && max > 0 && e.preemptedLately(p)+len(y.Tasks) > max {
+	if most := p.PreemptPerHour; ok && most > 0 && e.preemptedLately(p)+len(y.Tasks) > most {
 		ok = false
 	}
 	if !ok || len(y.Tasks) == 0 {
@@ -80,7 +81,7 @@ func (e *Engine) reclaimFor(p *pool, t *Task) {
 	e.emit(f)
 	for _, o := range y.Tasks {
 		l := e.leaseAt(o.Task, o.Epoch)
-		why := work.Reasonf(work.Preempted, "it yields to task %d of tenant %s, which has a right to its GPUs; it goes back to its place in line", t.ID, t.Spec.Tenant)
+		why := work.Reasonf(work.Preempted, "it yields to %s, which has a right to its GPUs; it goes back to its place in line", taskList([]work.TaskID{t.ID}, e.owns(l.of)))
 		e.close(l, work.Queued, why)
 	}
 }
@@ -202,7 +203,7 @@ func (e *Engine) saved(t *Task, now work.Time) time.Duration {
 	case t.Checked > t.Started:
 		return t.Checked.Sub(t.Started)
 	case t.Spec.Checkpoint > 0:
-		return ran / t.Spec.Checkpoint * t.Spec.Checkpoint
+		return ran - ran%t.Spec.Checkpoint
 	}
 	return 0
 }

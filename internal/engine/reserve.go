@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpupool/gpupool/internal/forecast"
 	"github.com/gpupool/gpupool/internal/placement"
 	"github.com/gpupool/gpupool/internal/queue"
 	"github.com/gpupool/gpupool/internal/work"
@@ -167,6 +168,9 @@ func (e *Engine) endOf(l *Lease) work.Time {
 	return t.ends
 }
 
+// sureSamples is how many tasks must have ended for their P90 to be gone by.
+const sureSamples = 8
+
 // surely is when a waiting task will have ended if it starts now: as good as surely,
 // or by its own limit.
 func (e *Engine) surely(t *Task) work.Time {
@@ -174,7 +178,7 @@ func (e *Engine) surely(t *Task) work.Time {
 		return never
 	}
 	end := never
-	if said := e.waitingFor(t); said.P90 > 0 {
+	if said := e.waitingFor(t); said.P90 > 0 && (said.Samples >= sureSamples || said.Basis == forecast.Estimate) {
 		end = e.now.Add(said.P90)
 	}
 	if m := t.Spec.MaxRuntime; m > 0 {
@@ -222,6 +226,11 @@ func (e *Engine) applyReserved(f Reserved) {
 	e.unreserve(t)
 	if len(f.Parts) == 0 {
 		return
+	}
+	if len(f.Victims) > 0 {
+		p := t.pool
+		p.preempts = slices.DeleteFunc(p.preempts, func(at work.Time) bool { return at.Add(time.Hour) <= e.now })
+		p.preempts = append(p.preempts, slices.Repeat([]work.Time{e.now}, len(f.Victims))...)
 	}
 	r := &Reservation{Task: f.Task, Made: e.now, At: f.At, Parts: f.Parts, Victims: f.Victims}
 	t.pool.kept = append(t.pool.kept, r)

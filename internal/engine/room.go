@@ -20,14 +20,14 @@ func (e *Engine) roomFor(t *Task) string {
 		for _, x := range m.Moves {
 			owners = append(owners, x.Owner)
 		}
-		return fmt.Sprintf("; it would fit if %s moved", taskList(owners))
+		return fmt.Sprintf("; it would fit if %s moved", taskList(tasksOf(owners), e.owns(t)))
 	}
 	below := t.Spec.Priority + 1
 	if below >= work.Priorities {
 		return ""
 	}
 	if y, ok := e.cluster.Reclaim(placement.Reclaim{Query: q, Below: below, Claim: e.claim}); ok && len(y.Tasks) > 0 {
-		return fmt.Sprintf("; it would fit if the less urgent %s yielded, losing %.1f GPU hours of work", taskList(y.Tasks), float64(y.Lost)/3.6e6)
+		return fmt.Sprintf("; it would fit if the less urgent %s yielded, losing %.1f GPU hours of work", taskList(tasksOf(y.Tasks), e.owns(t)), float64(y.Lost)/3.6e6)
 	}
 	return ""
 }
@@ -56,25 +56,47 @@ func (e *Engine) claim(o work.Owner) (placement.Claim, bool) {
 	return k, true
 }
 
-// taskList names tasks, each once.
-func taskList(owners []work.Owner) string {
+// taskList names tasks, each once: those that may be named by their numbers, the others by
+// how many they are.
+func taskList(ids []work.TaskID, named func(work.TaskID) bool) string {
 	const most = 5
-	var ids []work.TaskID
-	for _, o := range owners {
-		ids = append(ids, o.Task)
-	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	if len(ids) == 1 {
-		return fmt.Sprintf("task %d", ids[0])
-	}
+	others := 0
+	ids = slices.DeleteFunc(ids, func(id work.TaskID) bool {
+		if named(id) {
+			return false
+		}
+		others++
+		return true
+	})
 	var names []string
 	for _, id := range ids[:min(len(ids), most)] {
 		names = append(names, fmt.Sprint(id))
 	}
-	out := "tasks " + strings.Join(names, ", ")
-	if len(ids) > most {
-		out += fmt.Sprintf(" and %d more", len(ids)-most)
+	var out []string
+	switch {
+	case len(ids) == 1:
+		out = append(out, "task "+names[0])
+	case len(ids) > most:
+		out = append(out, fmt.Sprintf("tasks %s and %d more", strings.Join(names, ", "), len(ids)-most))
+	case len(ids) > 1:
+		out = append(out, "tasks "+strings.Join(names, ", "))
+	}
+	switch others {
+	case 0:
+	case 1:
+		out = append(out, "a task of another tenant")
+	default:
+		out = append(out, fmt.Sprintf("%d tasks of other tenants", others))
+	}
+	return strings.Join(out, " and ")
+}
+
+func tasksOf(owners []work.Owner) []work.TaskID {
+	out := make([]work.TaskID, len(owners))
+	for i, o := range owners {
+		out[i] = o.Task
 	}
 	return out
 }

@@ -38,8 +38,8 @@ func (e *Engine) schedule() {
 	}
 }
 
-// pressed reports whether so many wait that the pool asks for more GPUs.
-func (p *pool) pressed() bool { return p.AskAt > 0 && p.waiting > p.AskAt }
+// pressed reports whether so many are in line that the pool asks for more GPUs.
+func (p *pool) pressed() bool { return p.AskAt > 0 && p.queue.Len() > p.AskAt }
 
 // verdict is what became of a try to place a task.
 type verdict int
@@ -68,7 +68,8 @@ func (e *Engine) newcomers(p *pool) {
 		if !t.inLine || e.try(p, t) != noRoom {
 			continue
 		}
-		if len(p.kept) == 0 || e.mayPassAll(p, t) {
+		keep := len(p.kept) == 0 && e.cfg.Rules.Past == queue.Reserve && e.large(p, t)
+		if keep || len(p.kept) > 0 && e.mayPassAll(p, t) || e.mayReclaim(p, t) {
 			p.full = true
 			return
 		}
@@ -184,7 +185,10 @@ func milliOf(parts []work.Part) int {
 // mayNot says why a task may not be placed now, whatever is free; no code when it may.
 func (e *Engine) mayNot(p *pool, t *Task) work.Reason {
 	x := e.tenants[t.Spec.Tenant]
-	least := leastMilli(p.effective(t.Spec.Request))
+	least := 0
+	if x != nil && x.LimitGPUs > 0 || p.ReserveGPUs > 0 {
+		least = e.cluster.LeastMilli(p.Name, p.effective(t.Spec.Request))
+	}
 	switch use := e.use[t.Spec.Tenant]; {
 	case e.overLimit(t, least):
 		return work.Reasonf(work.WaitLimit, "tenant %s holds %g GPUs and may hold %g; this task needs %g more", x.Name, gpus(use.milli), x.LimitGPUs, gpus(least))
@@ -195,13 +199,19 @@ func (e *Engine) mayNot(p *pool, t *Task) work.Reason {
 		return work.Reasonf(work.WaitLimit, "%d tasks of array %d hold something, and its limit is %d", a.running, t.Array, a.limit)
 	}
 	if p.ReserveGPUs > 0 && !t.Spec.Class.Latency() {
-		all, _, _ := e.cluster.Capacity(p.Name)
-		if most := all - int(p.ReserveGPUs*1000); p.training+least > most {
+		if all, most := e.beyondReserve(p); p.training+least > most {
 			return work.Reasonf(work.WaitReserve, "pool %s keeps %g of its %g GPUs for inference and interactive work; other tasks hold %g, and this one needs %g more",
 				p.Name, p.ReserveGPUs, gpus(all), gpus(p.training), gpus(least))
 		}
 	}
 	return work.Reason{}
+}
+
+// beyondReserve is what a pool has in all, and without what it keeps for inference and
+// interactive work, in thousandths of GPUs.
+func (e *Engine) beyondReserve(p *pool) (all, most int) {
+	all, _, _ = e.cluster.Capacity(p.Name)
+	return all, all - int(p.ReserveGPUs*1000)
 }
 
 func gpus(milli int) float64 { return float64(milli) / 1000 }
@@ -221,8 +231,9 @@ func (e *Engine) borrow(p *pool, t *Task, q placement.Query) []work.Part {
 	}
 	for _, name := range p.BorrowFrom {
 		if from := e.pools[name]; from != nil && from != p && from.queue.Len() == 0 && len(from.kept) == 0 {
-			q.Pool, q.Blocked = name, nil
-			if parts := e.cluster.Find(q); parts != nil {
+			q.Pool, q.Blocked, q.Request = name, nil, from.effective(t.Spec.Request)
+			parts := e.cluster.Find(q)
+			if _, most := e.beyondReserve(from); parts != nil && from.training+from.lent+milliOf(parts) <= most {
 				return parts
 			}
 		}

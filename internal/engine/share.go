@@ -106,11 +106,12 @@ func (e *Engine) charge(t *Task, part work.Part, sign int) {
 		milli, cpu, mem := e.cluster.Capacity(p.Name)
 		a.share = a.held.partOf(milli, cpu, mem)
 	})
-	if !t.Spec.Class.Latency() {
-		p.training += sign * part.Milli()
-	}
-	if t.pool != p {
+	switch {
+	case t.pool != p:
 		p.guests += sign
+		p.lent += sign * part.Milli()
+	case !t.Spec.Class.Latency():
+		p.training += sign * part.Milli()
 	}
 }
 
@@ -136,7 +137,9 @@ func (e *Engine) headStart(p *pool, tenant string) work.Time {
 }
 
 // weight of priority against fair share.
-func (p *pool) weight() float64 {
+func (p *pool) weight() float64 { return weightOf(p.Pool) }
+
+func weightOf(p work.Pool) float64 {
 	if p.Weight != nil {
 		return *p.Weight
 	}

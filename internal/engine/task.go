@@ -157,8 +157,10 @@ func (e *Engine) setTenant(t work.Tenant) error {
 	switch {
 	case t.Name == "" || strings.ContainsAny(t.Name, " \t\n/\x00"):
 		return work.Errorf(work.CodeInvalid, "tenant name %q is not usable: expected one word without spaces or slashes", t.Name)
-	case t.LimitGPUs < 0 || t.Weight < 0:
-		return work.Errorf(work.CodeInvalid, "tenant %s: limit and weight must not be negative", t.Name)
+	case t.LimitGPUs < 0 || t.GuaranteeGPUs < 0 || t.MaxWaiting < 0 || t.MaxRunning < 0 || t.Weight < 0:
+		return work.Errorf(work.CodeInvalid, "tenant %s: limits, guarantee and weight must not be negative", t.Name)
+	case t.LimitGPUs > 0 && t.GuaranteeGPUs > t.LimitGPUs:
+		return work.Errorf(work.CodeInvalid, "tenant %s cannot be guaranteed %g GPUs and be limited to %g", t.Name, t.GuaranteeGPUs, t.LimitGPUs)
 	}
 	if old := e.tenants[t.Name]; old != nil && fmt.Sprint(*old) == fmt.Sprint(t) {
 		return nil

@@ -81,17 +81,24 @@ type Explanation struct {
 	Sooner []string // what would let it start sooner, in sentences; only while queued
 }
 
+// Why says why a task is where it is, without what could be done about it: for lists.
+func (e *Engine) Why(t *Task) work.Reason {
+	if t.State == work.Queued {
+		return e.whyWaiting(t)
+	}
+	return t.Reason
+}
+
 // Explain says why a task waits, or where it sits, or how it ended.
 func (e *Engine) Explain(id work.TaskID) (Explanation, error) {
 	t := e.tasks[id]
 	if t == nil {
 		return Explanation{}, work.Errorf(work.CodeNotFound, "task %d is not known; ended tasks are forgotten after a while", id)
 	}
-	x := Explanation{Task: t, Reason: t.Reason}
+	x := Explanation{Task: t, Reason: e.Why(t)}
 	switch {
 	case t.State == work.Queued:
-		x.Reason = e.whyWaiting(t)
-		if x.Reason.Code == work.WaitGPUs {
+		if x.Reason.Code == work.WaitGPUs || x.Reason.Code == work.WaitReserved {
 			x.Reason.Msg += e.roomFor(t)
 		}
 		if t.inLine {

@@ -24,17 +24,17 @@ func (e *Engine) whyWaiting(t *Task) work.Reason {
 	}
 	lifted := e.lift(p)
 	defer e.restore(p, lifted)
-	if mine := e.Reservation(t); mine != nil {
-		return work.Reasonf(work.WaitReserved, "needs %s; GPUs are kept for it until there are enough, expected %s", r, e.clock(mine.At))
-	}
-	if e.cluster.Find(q) != nil {
-		for _, x := range lifted {
-			o := e.tasks[x.Task]
-			return work.Reasonf(work.WaitTurn, "it would fit now, but what is free is kept for task %d (%s, %s) until %s, and it may run for longer",
-				o.ID, o.Spec.Priority, o.Spec.Request, e.clock(x.At))
-		}
+	if len(lifted) > 0 && e.cluster.Find(q) != nil {
+		x := lifted[0]
+		o := e.tasks[x.Task]
+		return work.Reasonf(work.WaitTurn, "it would fit now, but what is free is kept for %s (%s) until it has enough, %s, and this one may run for longer",
+			taskList([]work.TaskID{o.ID}, e.owns(t)), o.Spec.Priority, e.clock(x.At))
 	}
 	why := e.cluster.Why(p.Name, t.Spec.Tenant, r)
+	if mine := e.Reservation(t); mine != nil {
+		why.Code = work.WaitReserved
+		why.Msg += "; what comes free is kept for it until there is enough, " + e.clock(mine.At)
+	}
 	if until := e.suspectNote(p.Name); until != "" {
 		why.Msg += until
 	}
@@ -53,12 +53,17 @@ func (e *Engine) whyTurn(p *pool, t *Task) work.Reason {
 	return work.Reasonf(work.WaitTurn, "it fits now and is next")
 }
 
+// owns reports whether a task belongs to the tenant of t: others are not named to it.
+func (e *Engine) owns(t *Task) func(work.TaskID) bool {
+	return func(id work.TaskID) bool { return e.tasks[id] != nil && e.tasks[id].Spec.Tenant == t.Spec.Tenant }
+}
+
 // clock writes a time for people.
 func (e *Engine) clock(at work.Time) string {
 	if at >= never {
-		return "at a time that is not known"
+		return "when is not known yet"
 	}
-	return "about " + at.Std().Format("15:04")
+	return "expected about " + at.Std().Format("15:04")
 }
 
 // suspectNote tells of GPUs that are kept aside after failed carves.

@@ -35,13 +35,14 @@ func (f *Forecaster) ratios(j *Job, k *kinds) *entry {
 }
 
 // estimated tells whether to go by the user's estimate: where estimates like it turned
-// out nearer to the truth than history e, and where neither has been seen and e is not
-// of tasks like this one.
+// out nearer to the truth than history e, and where that is not known yet and e is not
+// of tasks of this name, or of few.
 func (f *Forecaster) estimated(j *Job, e, ratios *entry) bool {
 	if j.Estimate <= 0 {
 		return false
 	}
-	thin := !f.trusts(e) || e.key.Basis == OwnTenant || e.key.Basis == AnyoneRequest || e.key.Basis == Anyone
+	const few = 8
+	thin := !f.trusts(e) || e.samples < few || e.key.Basis != OwnModel && e.key.Basis != OwnTask
 	if !f.trusts(ratios) || ratios.guess == ratios.history {
 		return thin
 	}
