@@ -287,7 +287,9 @@ func (e *Engine) applyPlaced(f Placed) {
 	e.leave(t)
 	e.countWaiting(t, -1)
 	e.countRunning(t, 1)
-	t.pool.drained.left(e.now)
+	if t.Queued < e.now { // one that did not wait says nothing of the line
+		t.pool.drained.left(e.now)
+	}
 	l.readyToStart(t.Spec.External())
 	if e.cfg.AllocTimeout > 0 {
 		e.timers.add(e.now.Add(e.cfg.AllocTimeout), timerAlloc, l.owner(0))

@@ -77,7 +77,7 @@ type (
 	// parts nothing is kept for it any more.
 	Reserved struct {
 		Task    work.TaskID   `json:"task"`
-		At      work.Time     `json:"at,omitempty"` // when they are expected to be free
+		At      work.Time     `json:"at,omitempty"` // when they are expected to be free; 0 = not known
 		Parts   []work.Part   `json:"parts,omitempty"`
 		Victims []work.TaskID `json:"victims,omitempty"` // who yield for it
 	}

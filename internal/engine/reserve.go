@@ -95,6 +95,9 @@ func (e *Engine) keepFor(p *pool, t *Task, before []*Reservation) {
 	}
 	q := placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: p.effective(t.Spec.Request)}
 	if parts, at, ok := e.cluster.Soonest(q, e.now, holders{e}); ok {
+		if at >= never {
+			at = 0
+		}
 		e.emit(Reserved{Task: t.ID, At: at, Parts: parts})
 	}
 }
@@ -231,6 +234,9 @@ func (e *Engine) applyReserved(f Reserved) {
 		p := t.pool
 		p.preempts = slices.DeleteFunc(p.preempts, func(at work.Time) bool { return at.Add(time.Hour) <= e.now })
 		p.preempts = append(p.preempts, slices.Repeat([]work.Time{e.now}, len(f.Victims))...)
+	}
+	if f.At == 0 {
+		f.At = never
 	}
 	r := &Reservation{Task: f.Task, Made: e.now, At: f.At, Parts: f.Parts, Victims: f.Victims}
 	t.pool.kept = append(t.pool.kept, r)

@@ -98,7 +98,7 @@ func (s *story) reserved(f Reserved) string {
 		parts = append(parts, s.part(p))
 	}
 	line := fmt.Sprintf("kept for task %d: %s; ", f.Task, strings.Join(parts, "; "))
-	if f.At == never {
+	if f.At == 0 {
 		line += "nobody knows until when"
 	} else {
 		line += fmt.Sprintf("free in %s", f.At.Sub(s.now).Round(time.Second))

@@ -62,8 +62,8 @@ type Holders interface {
 // and nobody new comes: the parts to keep for it, and when they will be free. Parts
 // name the GPUs only. Requests for a host alone have none.
 //
-// It looks at every GPU of the pool, so it is for a task that waits at the head of
-// the line, now and then, and not for each decision.
+// It looks at every host of the pool and at the GPUs of up to soonestLooks of them, so it
+// is for the task that waits at the head of the line, and not for each decision.
 func (c *Cluster) Soonest(q Query, now work.Time, h Holders) (parts []work.Part, at work.Time, ok bool) {
 	if c.pools[q.Pool] == nil || q.Request.HostOnly() {
 		return nil, 0, false
@@ -103,18 +103,15 @@ type opening struct {
 }
 
 func (x *soonest) onModel(model int) ([]work.Part, work.Time, bool) {
+	n := x.q.Request.Count()
 	var all []opening
-	for _, h := range x.c.Hosts {
-		if h.Pool != x.q.Pool || !h.Up || h.Cordoned {
-			continue
-		}
+	for _, h := range x.hosts(model, max(soonestLooks, n)) {
 		for i := range h.bays {
 			if h.bays[i].model == model {
 				all = x.onBay(h, &h.bays[i], all)
 			}
 		}
 	}
-	n := x.q.Request.Count()
 	if len(all) < n {
 		return nil, 0, false
 	}
@@ -126,6 +123,32 @@ func (x *soonest) onModel(model int) ([]work.Part, work.Time, bool) {
 		parts[i] = o.part
 	}
 	return parts, all[n-1].at, true
+}
+
+// soonestLooks is the number of hosts that are weighed against each other.
+const soonestLooks = 256
+
+// hosts lists the hosts of the pool that have GPUs of a model: in large pools only those
+// with the most that stand free, as many as are asked for.
+func (x *soonest) hosts(model, most int) []*Host {
+	var byFree [work.MaxGPUsPerMember + 1][]*Host
+	n := 0
+	for _, h := range x.c.Hosts {
+		if h.Pool != x.q.Pool || !h.Up || h.Cordoned {
+			continue
+		}
+		for i := range h.bays {
+			if b := &h.bays[i]; b.model == model {
+				byFree[b.count()] = append(byFree[b.count()], h)
+				n++
+			}
+		}
+	}
+	out := make([]*Host, 0, min(n, most))
+	for _, hosts := range slices.Backward(byFree[:]) {
+		out = append(out, hosts[:min(len(hosts), most-len(out))]...)
+	}
+	return out
 }
 
 // onBay adds the openings of the GPUs of one model in a host.
