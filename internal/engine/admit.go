@@ -42,8 +42,8 @@ func (e *Engine) admit(p *pool, x *work.Tenant, s *work.Spec, n int) error {
 		return work.Errorf(work.CodeLimit, "tenant %s has %d tasks waiting and may have %d, and this adds %d: wait until some have started, submit fewer, or ask an admin for a higher limit",
 			x.Name, use.waiting, x.MaxWaiting, n)
 	}
-	if depth := p.queue.Len(); s.Priority == work.Low && p.AskAt > 0 && depth >= p.AskAt {
-		return e.busy(p, depth-p.AskAt+1, "pool %s takes no low priority while %d or more tasks are in line, and %d are", p.Name, p.AskAt, depth)
+	if s.Priority == work.Low && p.AskAt > 0 && p.waiting >= p.AskAt {
+		return e.busy(p, p.waiting-p.AskAt+1, "pool %s takes no low priority while %d or more tasks wait, and %d do", p.Name, p.AskAt, p.waiting)
 	}
 	most := p.Capacity
 	if p.BackPressure > 0 && s.Priority != work.High {
