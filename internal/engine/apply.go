@@ -57,6 +57,8 @@ func (e *Engine) apply(f Fact) {
 		e.pools[f.Pool].asked = e.now
 	case Became:
 		e.applyBecame(f)
+	case Judged, Suspending, Suspended, Woken, Resuming, Resumed, MoveFailed, ModeSet:
+		e.applyMove(f)
 	case Forgotten:
 		e.applyForgotten(f.Tasks)
 	default:
@@ -72,6 +74,9 @@ func (e *Engine) applyLease(f Fact) {
 		p.Phase, p.Devices = PhaseReady, f.Devices
 		for _, s := range p.Slices {
 			delete(e.strikes, s.GPU)
+		}
+		if l.Runs != 0 {
+			p.Phase = PhaseResuming
 		}
 		l.readyToStart(l.of.Spec.External())
 	case Started:
@@ -89,11 +94,15 @@ func (e *Engine) applyLease(f Fact) {
 	case Closing:
 		l := e.leaseAt(f.Task, f.Epoch)
 		l.Closing, l.Then, l.Reason = true, f.Then, f.Reason
+		e.sleepsNoMore(l)
 		for _, p := range l.Parts {
 			switch p.Phase {
 			case PhaseCarving, PhaseReady, PhaseEnded:
 				p.Phase = PhaseFreeing
-			case PhaseStarting, PhaseRunning:
+				if l.Runs != 0 { // its process was started long ago
+					p.Phase = PhaseStopping
+				}
+			case PhaseStarting, PhaseRunning, PhaseSuspending, PhaseVacating, PhaseParked, PhaseResuming:
 				p.Phase = PhaseStopping
 			case PhaseStopping, PhaseFreeing, PhaseFreed:
 			}
@@ -133,10 +142,13 @@ func (e *Engine) mustPart(o work.Owner) (*Lease, *Part) {
 
 func (e *Engine) applyPool(p work.Pool) {
 	if old := e.pools[p.Name]; old != nil {
-		mode, weight := old.Mode, old.weight()
+		mode, weight := old.mode(), old.weight()
+		if old.Mode != p.Mode {
+			old.override = "" // whoever changed the settings wants them
+		}
 		old.Pool = p
 		old.full = true
-		if mode != p.Mode || weight != old.weight() { // then its tasks ask for something else, or their turns are others
+		if mode != old.mode() || weight != old.weight() { // then its tasks ask for something else, or their turns are others
 			e.requeue(old)
 		}
 		return
@@ -271,7 +283,10 @@ func (e *Engine) startTTL(t *Task) {
 func (e *Engine) applyPlaced(f Placed) {
 	t := e.tasks[f.Task]
 	l := newLease(len(f.Parts))
-	l.Task, l.Epoch, l.Since, l.of = f.Task, f.Epoch, e.now, t
+	l.Task, l.Epoch, l.Since, l.Runs, l.of = f.Task, f.Epoch, e.now, f.Runs, t
+	if f.Runs != 0 {
+		e.endSleep(t)
+	}
 	for i, part := range f.Parts {
 		p := l.Parts[i]
 		p.Part, p.Phase = part, PhaseCarving
@@ -286,7 +301,9 @@ func (e *Engine) applyPlaced(f Placed) {
 	l.older, t.holds = t.holds, l
 	e.leave(t)
 	e.countWaiting(t, -1)
-	e.countRunning(t, 1)
+	if f.Runs == 0 {
+		e.countRunning(t, 1)
+	}
 	if t.Queued < e.now { // one that did not wait says nothing of the line
 		t.pool.drained.left(e.now)
 	}
@@ -335,8 +352,11 @@ func (l *Lease) readyToStart(external bool) {
 func (e *Engine) applyBecame(f Became) {
 	t := e.tasks[f.Task]
 	was := t.State
-	if was == work.StateRunning && f.State != work.Yielding { // it ends; one that yields goes on for its grace
+	if was == work.StateRunning && f.State != work.Yielding && f.State != work.Parked { // it ends; one that yields goes on for its grace
 		e.stopClock(t, f)
+	}
+	if f.State != work.StateRunning && f.State != work.Parked {
+		e.notIdle(t)
 	}
 	t.State, t.Reason = f.State, f.Reason
 	switch {
@@ -344,16 +364,20 @@ func (e *Engine) applyBecame(f Became) {
 		e.applyBack(t, was)
 	case f.State == work.StateRunning:
 		t.ends = 0
-		t.Started, t.Failures = e.now, 0
+		t.Started, t.Failures, t.Stuck = e.now, 0, 0
 		if m := t.Spec.MaxRuntime; m > 0 {
 			e.timers.add(e.now.Add(m-t.Ran), timerRun, work.Owner{Task: t.ID, Epoch: t.Epoch})
 		}
 	case f.State == work.Yielding:
 		t.Saved += e.saved(t, e.now)
 		t.Ran += e.now.Sub(t.Started)
+		t.Carried = 0
 		if f.Reason.Code == work.Preempted {
 			t.Preempted++
 		}
+	case f.State == work.Parked:
+		t.Carried += e.now.Sub(t.Started)
+		t.Ran += e.now.Sub(t.Started)
 	case f.State.Terminal():
 		t.Ended = e.now
 		e.ended = append(e.ended, t.ID)
@@ -369,7 +393,7 @@ func (e *Engine) applyBecame(f Became) {
 
 // applyBack takes a task back to its old place in line.
 func (e *Engine) applyBack(t *Task, was work.State) {
-	t.Queued = e.now
+	t.Queued, t.Carried, t.Awake = e.now, 0, false
 	if was == work.Starting {
 		t.Failures++
 	}
@@ -383,7 +407,7 @@ func (e *Engine) applyBack(t *Task, was work.State) {
 func (e *Engine) stopClock(t *Task, f Became) {
 	ran := e.now.Sub(t.Started)
 	if (f.State == work.Succeeded || f.State == work.Failed) && !t.Spec.External() {
-		e.forecast.Learn(e.job(t.Spec), t.Said, t.Saved+ran)
+		e.forecast.Learn(e.job(t.Spec), t.Said, t.Saved+t.Carried+ran)
 	}
 	t.Ran += ran
 }
@@ -493,6 +517,10 @@ func (e *Engine) count(t *Task, p *Part, sign int) {
 
 func (e *Engine) applyFreed(o work.Owner) {
 	l, p := e.mustPart(o)
+	if p.Phase == PhaseVacating {
+		e.applyParked(l, p)
+		return
+	}
 	p.Phase = PhaseFreed
 	e.cluster.Free(o, p.Part)
 	t := l.of

@@ -126,9 +126,9 @@ func (e *Engine) checkTasks() error {
 	for _, t := range e.sortedTasks() {
 		holds := t.lease != nil
 		switch {
-		case (t.State == work.Queued && !t.back()) != waiting[t.ID]:
+		case (t.State == work.Queued && !t.back() || e.sleeps(t) && t.Awake) != waiting[t.ID]:
 			return fmt.Errorf("task %d is %s, in line: %v", t.ID, t.State, waiting[t.ID])
-		case holds != (t.State == work.Starting || t.State == work.StateRunning || t.State == work.Yielding):
+		case holds != (t.State == work.Starting || t.State == work.StateRunning || t.State == work.Yielding || t.State == work.Parked):
 			return fmt.Errorf("task %d is %s, with a lease: %v", t.ID, t.State, holds)
 		case t.inLine != waiting[t.ID]:
 			return fmt.Errorf("task %d says it is in line: %v", t.ID, t.inLine)

@@ -72,12 +72,12 @@ func (e *Engine) tally() *tally {
 	}
 	for _, t := range e.sortedTasks() {
 		u := y.use[t.Spec.Tenant]
-		if t.State == work.Queued {
+		if t.State == work.Queued || t.State == work.Parked && t.inLine {
 			y.pools[t.pool.Name].waiting++
 			y.account(t.pool.Name, t.Spec.Tenant).waiting++
 			u.waiting++
 		}
-		if t.inLine && t.Spec.Request.HostOnly() {
+		if t.inLine && t.State == work.Queued && t.Spec.Request.HostOnly() {
 			y.pools[t.pool.Name].hostOnly++
 		}
 		if t.lease != nil {

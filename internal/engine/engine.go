@@ -10,9 +10,11 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
+	"github.com/gpupool/gpupool/internal/elastic"
 	"github.com/gpupool/gpupool/internal/forecast"
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/placement"
@@ -68,11 +70,21 @@ const (
 	PhaseEnded    Phase = "ended"    // ended, the slices stand
 	PhaseFreeing  Phase = "freeing"  // the driver frees the slices
 	PhaseFreed    Phase = "freed"
+
+	PhaseSuspending Phase = "suspending" // the runner was asked to suspend the member
+	PhaseVacating   Phase = "vacating"   // it is suspended, the driver frees its slices
+	PhaseParked     Phase = "parked"     // it is suspended and holds no slices
+	PhaseResuming   Phase = "resuming"   // the runner was asked to let it go on
 )
 
 // live reports whether a process of the part may exist.
 func (p Phase) live() bool {
-	return p == PhaseStarting || p == PhaseRunning || p == PhaseStopping
+	return p == PhaseStarting || p == PhaseRunning || p == PhaseStopping || p.halted() || p == PhaseResuming
+}
+
+// halted reports whether the process of the part is suspended, or may be.
+func (p Phase) halted() bool {
+	return p == PhaseSuspending || p == PhaseVacating || p == PhaseParked
 }
 
 // Part is a part of a lease and where it stands.
@@ -84,6 +96,9 @@ type Part struct {
 	Tries   int        `json:"tries,omitempty"` // failed attempts to free
 	Retry   work.Time  `json:"retry,omitempty"` // of freeing, when Tries > 0
 	Why     string     `json:"why,omitempty"`   // freeing failed
+
+	Was   []work.Slice `json:"was,omitempty"`       // what it held before it was parked
+	Extra int64        `json:"extra_mib,omitempty"` // main memory for what was on them
 }
 
 // Lease is the right of a task to its parts at one epoch.
@@ -98,6 +113,7 @@ type Lease struct {
 	Then    work.State  `json:"then,omitempty"`    // what becomes of the task
 	Reason  work.Reason `json:"reason"`            // of closing
 	Exit    *work.Exit  `json:"exit,omitempty"`    // of the member that decides how the task ended
+	Runs    uint32      `json:"runs,omitempty"`    // the epoch at which its processes were started, when not at its own: they were parked since
 	of      *Task       // whose number is Task
 	older   *Lease      // of the same task, that still holds something; see Task.holds
 }
@@ -127,6 +143,13 @@ type Task struct {
 	Turn      work.Time         `json:"turn,omitempty"`    // as it was told when it got in line: what is learned later does not change it
 	Awaits    int               `json:"awaits,omitempty"`  // tasks that it comes after and that have not ended
 
+	Use     elastic.Use   `json:"use,omitzero"`      // of what it holds, as judged
+	Awake   bool          `json:"awake,omitempty"`   // it is suspended and wants to go on
+	Carried time.Duration `json:"carried,omitempty"` // that its process ran for before it was last parked
+	Moved   work.Time     `json:"moved,omitempty"`   // when something was last done with it
+	Moves   int           `json:"moves,omitempty"`   // how often
+	Stuck   int           `json:"stuck,omitempty"`   // moves of it that failed in a row
+
 	pool           *pool      // whose name is Spec.Pool
 	lease          *Lease     // nil while queued and after the end
 	keyed          bool       // Spec has a key: known here so that forgetting it looks no further
@@ -134,8 +157,9 @@ type Task struct {
 	kind           queue.Kind // its line, while it is in line
 	item           queue.Item // its place there
 	inLine         bool
-	asked          work.Time // when others were last asked in vain to yield for it
-	ends, foreseen work.Time // when it is expected to end, and when that was foreseen; see endOf
+	asked          work.Time      // when others were last asked in vain to yield for it
+	window         elastic.Window // what was measured of it; not kept over a restart
+	ends, foreseen work.Time      // when it is expected to end, and when that was foreseen; see endOf
 }
 
 type leaseKey struct {
@@ -165,6 +189,10 @@ type pool struct {
 	guests     int           // leases of other pools' tasks on its hosts
 	failed     []*queue.Line // scratch: lines whose first has no place, in a pass
 	number     int
+
+	override work.PoolMode // set beside the settings; "" = none
+	idle     []*Task       // that are judged idle, by number
+	parked   int           // tasks of its own that are parked
 }
 
 // push puts a task into line.
@@ -175,6 +203,14 @@ func (p *pool) push(e *Engine, t *Task) {
 
 // enter puts a task into its line, where its turn says.
 func (p *pool) enter(e *Engine, t *Task) {
+	if t.State == work.Parked { // it holds all but its GPUs, and those must be of its host
+		t.kind = queue.Kind{Tenant: t.Spec.Tenant, Priority: t.Spec.Priority, Latency: t.Spec.Class.Latency(),
+			Request: queue.Shape{GPUs: len(t.lease.Parts[0].Was), Members: 1}, Host: 1 + t.lease.Parts[0].Host}
+		t.item = queue.Item{ID: t.ID, Turn: t.Turn}
+		p.queue.Push(t.kind, t.item)
+		t.inLine = true
+		return
+	}
 	t.kind = queue.Kind{Tenant: t.Spec.Tenant, Priority: t.Spec.Priority, Latency: t.Spec.Class.Latency(), Request: queue.ShapeOf(p.effective(t.Spec.Request))}
 	if a := e.arrays[t.Array]; a != nil && a.limit > 0 {
 		t.kind.Array = t.Array
@@ -192,7 +228,7 @@ func (p *pool) remove(t *Task) {
 		return
 	}
 	t.inLine = false
-	if p.queue.Remove(t.kind, t.item) && t.Spec.Request.HostOnly() {
+	if p.queue.Remove(t.kind, t.item) && t.kind.Host == 0 && t.Spec.Request.HostOnly() {
 		p.hostOnly--
 	}
 	p.stirred = p.stirred || p.queue.Len() == 0
@@ -222,6 +258,7 @@ type Engine struct {
 	ended    []work.TaskID          // oldest first
 	lastID   work.TaskID
 	timers   timers
+	liens    map[int][]*Task // GPU -> parked tasks that held it: whoever gets it is a guest of theirs
 
 	endedWell work.Exit // the zero Exit, and never anything else; see keptExit
 	out       Output
@@ -244,7 +281,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, cluster: placement.NewCluster(cfg.Models),
 		strikes: map[int]int{}, pools: map[string]*pool{}, tenants: map[string]*work.Tenant{}, use: map[string]use{},
-		arrays: map[work.TaskID]*array{}, after: map[work.TaskID][]work.TaskID{}, forecast: forecast.New(cfg.Forecast), unscaled: true,
+		arrays: map[work.TaskID]*array{}, after: map[work.TaskID][]work.TaskID{}, forecast: forecast.New(cfg.Forecast), unscaled: true, liens: map[int][]*Task{},
 		tasks: map[work.TaskID]*Task{}, leases: map[leaseKey]*Lease{}, keys: map[string]work.TaskID{},
 	}
 	e.cluster.Sharers, e.cluster.Topology = cfg.Sharers, cfg.Topology
@@ -315,6 +352,24 @@ func (e *Engine) handle(ev Event) error {
 		e.processExited(*ev)
 	case ProcessesSeen:
 		e.processesSeen(ev.Owners)
+	case Usage:
+		e.usage(ev.Samples)
+	case *Usage:
+		e.usage(ev.Samples)
+	case Wake:
+		return e.wakeTask(ev)
+	case Park:
+		return e.parkAsked(ev)
+	case SuspendDone:
+		e.suspendDone(ev.Owner)
+	case SuspendFailed:
+		e.suspendFailed(ev)
+	case ResumeDone:
+		e.resumeDone(ev.Owner)
+	case ResumeFailed:
+		e.resumeFailed(ev)
+	case SetMode:
+		return e.setMode(ev)
 	case Resume:
 		e.resume()
 	case Tick:
@@ -376,6 +431,31 @@ func (e *Engine) part(o work.Owner) (*Lease, *Part) {
 		return nil, nil
 	}
 	return l, l.Parts[o.Member]
+}
+
+// member returns the lease and part that the process of an owner belongs to now, or
+// nil. It may have been parked since it was started, and hold its slices at a later epoch.
+func (e *Engine) member(o work.Owner) (*Lease, *Part) {
+	t := e.tasks[o.Task]
+	if t == nil {
+		return nil, nil
+	}
+	l := t.holds
+	for l != nil && l.process() != o.Epoch {
+		l = l.older
+	}
+	if l == nil || o.Member < 0 || o.Member >= len(l.Parts) {
+		return nil, nil
+	}
+	return l, l.Parts[o.Member]
+}
+
+// process is the epoch by which a runner knows the members of a lease.
+func (l *Lease) process() uint32 { return cmp.Or(l.Runs, l.Epoch) }
+
+// runner is a member as a runner knows it.
+func (l *Lease) runner(member int) work.Owner {
+	return work.Owner{Task: l.Task, Epoch: l.process(), Member: member}
 }
 
 func (l *Lease) owner(member int) work.Owner {

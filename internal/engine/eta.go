@@ -212,7 +212,7 @@ func (e *Engine) lessThan(p *pool, r work.Request) []work.Request {
 		out = append(out, less)
 	}
 	least := e.cluster.LeastMilli(p.Name, r)
-	if p.Mode == work.Static || r.HostOnly() {
+	if p.mode() != work.Dynamic || r.HostOnly() {
 		return out
 	}
 	for _, m := range e.cluster.Candidates(p.Name, r) {

@@ -92,11 +92,53 @@ type (
 	}
 	// ProcessesSeen lists what a runner has, so that what nobody owns is ended.
 	ProcessesSeen struct{ Owners []work.Owner }
+	// Usage is what was measured of slices since the last time. What nobody measured is
+	// not in it, and a negative number is not known: neither counts as idle.
+	Usage struct{ Samples []UsageSample }
+	// Wake lets a parked task go on, once it has GPUs again. For one that runs it says that
+	// someone uses it: it is not idle.
+	Wake struct {
+		Task work.TaskID
+		By   string
+	}
+	// Park suspends a running task now and lends its GPUs, as a user or an operator asks.
+	Park struct {
+		Task work.TaskID
+		By   string
+	}
+	// SuspendDone says that no process of a member runs, and its GPU memory is free.
+	SuspendDone struct{ Owner work.Owner }
+	// SuspendFailed says that it could not be done: the member runs as before.
+	SuspendFailed struct {
+		Owner work.Owner
+		Err   string
+	}
+	// ResumeDone says that a suspended member runs again.
+	ResumeDone struct{ Owner work.Owner }
+	// ResumeFailed says that it will not: it must be ended.
+	ResumeFailed struct {
+		Owner work.Owner
+		Err   string
+	}
+	// SetMode sets the mode of a pool, beside its settings, until they name another.
+	SetMode struct {
+		Pool string
+		Mode work.PoolMode
+		By   string
+	}
 	// Resume follows recovery: every command that may have been lost is given again.
 	Resume struct{}
 	// Tick only lets time pass.
 	Tick struct{}
 )
+
+// UsageSample is the mean use of one slice over a time that ends now.
+type UsageSample struct {
+	Owner   work.Owner
+	For     time.Duration // how long it was so
+	Compute float64       // share of the slice's compute in use, 0 to 1
+	MemMiB  int64         // GPU memory in use at its end
+}
 
 // BrokenGPU names a GPU that must not be used, and why.
 type BrokenGPU struct{ ID, Why string }
@@ -126,6 +168,14 @@ func (StartDone) event()     {}
 func (StartFailed) event()   {}
 func (ProcessExited) event() {}
 func (ProcessesSeen) event() {}
+func (Usage) event()         {}
+func (Wake) event()          {}
+func (Park) event()          {}
+func (SuspendDone) event()   {}
+func (SuspendFailed) event() {}
+func (ResumeDone) event()    {}
+func (ResumeFailed) event()  {}
+func (SetMode) event()       {}
 func (Resume) event()        {}
 func (Tick) event()          {}
 
@@ -166,6 +216,14 @@ type (
 		Owner work.Owner
 		Grace time.Duration
 	}
+	// SuspendCmd asks a runner to stop a member where it is and to take what it holds of
+	// GPUs into main memory; answer SuspendDone or SuspendFailed.
+	SuspendCmd struct{ Owner work.Owner }
+	// ResumeCmd asks a runner to let it go on, on these devices; answer ResumeDone or ResumeFailed.
+	ResumeCmd struct {
+		Owner   work.Owner // as the member was started
+		Devices []string
+	}
 	// ScaleOutCmd asks for more GPUs from outside. No answer: they join when they are there.
 	ScaleOutCmd struct {
 		Pool    string
@@ -181,5 +239,7 @@ func (FreeCmd) command()     {}
 func (StartCmd) command()    {}
 func (WatchCmd) command()    {}
 func (StopCmd) command()     {}
+func (SuspendCmd) command()  {}
+func (ResumeCmd) command()   {}
 func (ForgetCmd) command()   {}
 func (ScaleOutCmd) command() {}

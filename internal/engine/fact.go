@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/gpupool/gpupool/internal/elastic"
 	"github.com/gpupool/gpupool/internal/forecast"
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/work"
@@ -92,6 +93,7 @@ type (
 		Task  work.TaskID `json:"task"`
 		Epoch uint32      `json:"epoch"`
 		Parts []work.Part `json:"parts"`
+		Runs  uint32      `json:"runs,omitempty"` // the epoch at which its processes were started, when they were suspended since
 	}
 	// Carved states that the slices of a part exist.
 	Carved struct {
@@ -138,6 +140,49 @@ type (
 		Epoch   uint32      `json:"epoch"`
 		Expires work.Time   `json:"expires"`
 	}
+	// Judged states how a task uses what it holds.
+	Judged struct {
+		Task work.TaskID `json:"task"`
+		Use  elastic.Use `json:"use"`
+	}
+	// Suspending states that a member is being suspended, and why.
+	Suspending struct {
+		Owner  work.Owner  `json:"owner"`
+		Reason work.Reason `json:"reason"`
+	}
+	// Suspended states that nothing of a member runs: its slices are freed, and what it
+	// had on them is in main memory.
+	Suspended struct {
+		Owner  work.Owner `json:"owner"`
+		MemMiB int64      `json:"memory_mib,omitempty"`
+	}
+	// Woken states that a suspended task wants to go on.
+	Woken struct {
+		Task work.TaskID `json:"task"`
+		By   string      `json:"by"`
+	}
+	// Resuming states that a member is to go on without having left its slices.
+	Resuming struct {
+		Owner work.Owner `json:"owner"`
+	}
+	// Resumed states that a suspended member runs again.
+	Resumed struct {
+		Owner work.Owner `json:"owner"`
+	}
+	// MoveFailed states that a move of a running task went wrong, and was undone.
+	MoveFailed struct {
+		Task work.TaskID   `json:"task"`
+		Move work.MoveKind `json:"move"`
+		Why  string        `json:"why"`
+	}
+	// ModeSet states the mode of a pool, beside its settings.
+	ModeSet struct {
+		Pool   string        `json:"pool"`
+		Mode   work.PoolMode `json:"mode"`
+		By     string        `json:"by"`
+		Reason string        `json:"reason,omitempty"`
+		Log    []string      `json:"log,omitempty"` // what led to it
+	}
 	// Forgotten states that ended tasks are no longer kept.
 	Forgotten struct {
 		Tasks []work.TaskID `json:"tasks"`
@@ -167,6 +212,14 @@ func (Closing) Kind() string       { return "lease.closing" }   // see PoolSet.K
 func (FreeRetry) Kind() string     { return "part.freeretry" }  // see PoolSet.Kind
 func (Freed) Kind() string         { return "part.freed" }      // see PoolSet.Kind
 func (Renewed) Kind() string       { return "lease.renewed" }   // see PoolSet.Kind
+func (Judged) Kind() string        { return "task.use" }        // see PoolSet.Kind
+func (Suspending) Kind() string    { return "task.suspending" } // see PoolSet.Kind
+func (Suspended) Kind() string     { return "task.suspended" }  // see PoolSet.Kind
+func (Woken) Kind() string         { return "task.woken" }      // see PoolSet.Kind
+func (Resuming) Kind() string      { return "task.resuming" }   // see PoolSet.Kind
+func (Resumed) Kind() string       { return "task.resumed" }    // see PoolSet.Kind
+func (MoveFailed) Kind() string    { return "task.movefailed" } // see PoolSet.Kind
+func (ModeSet) Kind() string       { return "pool.mode" }       // see PoolSet.Kind
 func (Forgotten) Kind() string     { return "task.forgotten" }  // see PoolSet.Kind
 
 // record is a fact as it is stored.
@@ -239,6 +292,14 @@ var decoders = map[string]func(json.RawMessage) (Fact, error){
 	FreeRetry{}.Kind():     decode[FreeRetry],
 	Freed{}.Kind():         decode[Freed],
 	Renewed{}.Kind():       decode[Renewed],
+	Judged{}.Kind():        decode[Judged],
+	Suspending{}.Kind():    decode[Suspending],
+	Suspended{}.Kind():     decode[Suspended],
+	Woken{}.Kind():         decode[Woken],
+	Resuming{}.Kind():      decode[Resuming],
+	Resumed{}.Kind():       decode[Resumed],
+	MoveFailed{}.Kind():    decode[MoveFailed],
+	ModeSet{}.Kind():       decode[ModeSet],
 	Forgotten{}.Kind():     decode[Forgotten],
 }
 
@@ -270,6 +331,20 @@ func TaskOf(f Fact) work.TaskID {
 	case Freed:
 		return f.Owner.Task
 	case Renewed:
+		return f.Task
+	case Judged:
+		return f.Task
+	case Suspending:
+		return f.Owner.Task
+	case Suspended:
+		return f.Owner.Task
+	case Woken:
+		return f.Task
+	case Resuming:
+		return f.Owner.Task
+	case Resumed:
+		return f.Owner.Task
+	case MoveFailed:
 		return f.Task
 	}
 	return 0

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpupool/gpupool/internal/elastic"
 	"github.com/gpupool/gpupool/internal/forecast"
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/work"
@@ -40,7 +41,7 @@ func sampleFacts() []Fact {
 		Checkpointed{1},
 		Reserved{1, 8, []work.Part{part}, []work.TaskID{2}},
 		AskedForMore{"p", 11, 4.5},
-		Placed{1, 2, []work.Part{part}},
+		Placed{1, 2, []work.Part{part}, 0},
 		Carved{o, []string{"MIG-1"}},
 		Started{o},
 		Exited{o, work.Exit{Code: 137, Signal: "SIGKILL", OOM: true, Lost: "how"}},
@@ -50,6 +51,14 @@ func sampleFacts() []Fact {
 		Freed{o},
 		Renewed{1, 2, 3},
 		Forgotten{[]work.TaskID{1, 2}},
+		Judged{1, elastic.Use{Kind: elastic.Idle, Since: 7, Compute: 0.5, MemMiB: 8}},
+		Suspending{o, why},
+		Suspended{o, 9},
+		Woken{1, "ann"},
+		Resuming{o},
+		Resumed{o},
+		MoveFailed{1, work.MovePark, "how"},
+		ModeSet{"p", work.Shadow, "ann", "why", []string{"log"}},
 	}
 }
 

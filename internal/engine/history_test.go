@@ -122,7 +122,10 @@ func (w *world) nobodyForgotten() error {
 		if x := e.tenants[t.Spec.Tenant]; x != nil && x.LimitGPUs > 0 && q.Request.IsPart() {
 			continue
 		}
-		parts := e.cluster.Find(q)
+		if t.State == work.Parked {
+			continue
+		}
+		parts := e.find(t, q)
 		if parts == nil {
 			parts = e.borrow(t.pool, t, q)
 		}
@@ -233,6 +236,10 @@ func (w *world) somePools() []work.Pool {
 		if w.chance(50) {
 			p.PreemptPerHour = pick(w, 1, 1, 1, 3)
 		}
+		if w.chance(50) {
+			p.Elastic = work.PoolElastic{Cooldown: 10 * time.Second, OnIdle: map[work.Class]work.IdleAction{work.Training: work.IdlePark, work.Interactive: work.IdlePark},
+				After: map[work.Class]time.Duration{work.Training: time.Minute}}
+		}
 	}
 	return pools
 }
@@ -291,6 +298,8 @@ func (w *world) habits(s *work.Spec) {
 			s.Array = &work.Array{Last: w.rng.IntN(4), Limit: w.rng.IntN(3)}
 		}
 	}
+	s.OnIdle = pick(w, "", "", work.IdleKeep, work.IdlePark, work.IdleStop)
+	s.NoPreempt = w.chance(10)
 	s.Estimate = pick(w, 0, 0, 30*time.Second, 5*time.Minute)
 	s.Checkpoint = pick(w, 0, 0, 20*time.Second)
 	if w.chance(10) {
@@ -310,7 +319,13 @@ func (w *world) randomEvent() Event {
 		w.now = w.now.Add(3 * time.Minute)
 	}
 	for {
-		switch w.rng.IntN(22) {
+		switch w.rng.IntN(26) {
+		case 22, 23:
+			return w.used()
+		case 24:
+			if len(w.tasks) > 0 {
+				return pick[Event](w, Wake{pick(w, w.tasks...), "ann"}, Wake{pick(w, w.tasks...), "ann"}, Park{pick(w, w.tasks...), "ann"})
+			}
 		case 0, 1, 2, 3, 4:
 			return Submit{w.spec()}
 		case 5:
@@ -341,7 +356,7 @@ func (w *world) randomEvent() Event {
 			}
 		case 10:
 			pools := w.somePools()
-			return pick[Event](w, Tick{}, Tick{}, Resume{}, ProcessesSeen{slices.Clone(w.procs)}, SetTenant{w.tenant("b")}, SetTenant{w.tenant("c")},
+			return pick[Event](w, Tick{}, Tick{}, SetMode{pick(w, "main", "rest"), pick(w, work.Dynamic, work.Dynamic, work.Shadow, work.Static), "ann"}, Resume{}, ProcessesSeen{slices.Clone(w.procs)}, SetTenant{w.tenant("b")}, SetTenant{w.tenant("c")},
 				SetPools{pools}, SetPools{pools[:1]}, RemoveTenant{"c"})
 		case 11, 12:
 			if len(w.tasks) > 0 {
@@ -356,6 +371,19 @@ func (w *world) randomEvent() Event {
 			}
 		}
 	}
+}
+
+// used measures some of what runs: busy, idle, or not known.
+func (w *world) used() Event {
+	var u Usage
+	for _, l := range w.e.sortedLeases() {
+		if w.chance(70) {
+			for i := range l.Parts {
+				u.Samples = append(u.Samples, UsageSample{l.owner(i), 20 * time.Second, pick(w, 0, 0, 0, 0.5, 1, -1), pick[int64](w, -1, 0, 20_000)})
+			}
+		}
+	}
+	return u
 }
 
 func (w *world) exit(i int, x work.Exit) Event {
@@ -402,6 +430,16 @@ func (w *world) answer() Event {
 			return w.exit(i, work.Exit{Code: 143, Signal: "SIGTERM"})
 		}
 		return ProcessExited{c.Owner, work.Exit{Lost: "not known"}}
+	case SuspendCmd:
+		if bad {
+			return SuspendFailed{c.Owner, "checkpoint failed"}
+		}
+		return SuspendDone{c.Owner}
+	case ResumeCmd:
+		if bad {
+			return ResumeFailed{c.Owner, "restore failed"}
+		}
+		return ResumeDone{c.Owner}
 	case WatchCmd:
 		if !slices.Contains(w.procs, c.Owner) {
 			return ProcessExited{c.Owner, work.Exit{Lost: "not known"}}

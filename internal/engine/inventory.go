@@ -18,8 +18,8 @@ func (e *Engine) setPools(pools []work.Pool) error {
 			return work.Errorf(work.CodeInvalid, "pool name %q is not usable: expected one word without spaces or slashes", p.Name)
 		case seen[p.Name]:
 			return work.Errorf(work.CodeInvalid, "pool %s is named twice", p.Name)
-		case p.Mode != work.Static && p.Mode != work.Dynamic:
-			return work.Errorf(work.CodeInvalid, "pool %s: mode %q is not known: use static or dynamic", p.Name, p.Mode)
+		case !slices.Contains(work.Modes(), p.Mode):
+			return work.Errorf(work.CodeInvalid, "pool %s: mode %q is not known: use static, shadow or dynamic", p.Name, p.Mode)
 		}
 		if w := weightOf(p); !(w >= 0 && w <= 1 && p.BackPressure >= 0 && p.BackPressure <= 1 && p.Capacity >= 0 && p.AskAt >= 0 && p.ReserveGPUs >= 0) {
 			return work.Errorf(work.CodeInvalid, "pool %s: expected a weight and a back-pressure from 0 to 1, and bounds that are not negative", p.Name)
@@ -86,7 +86,7 @@ func (e *Engine) inventory(ev Inventory) error {
 	}
 	e.seeHealth(ev, seen)
 	for _, p := range ev.Parts { // what stands for nobody is freed
-		if l, part := e.part(p.Owner); l == nil || part.Phase == PhaseFreed {
+		if l, part := e.part(p.Owner); l == nil || part.Phase == PhaseFreed || part.Phase == PhaseParked {
 			e.command(FreeCmd{p.Owner, ev.Driver, p.Host})
 		}
 	}
@@ -221,6 +221,11 @@ func (e *Engine) resume() {
 			e.resumePart(l, i)
 		}
 	}
+	for _, p := range e.lines {
+		for _, t := range p.idle {
+			e.lookAgain(t)
+		}
+	}
 	e.wakeAll()
 }
 
@@ -238,14 +243,30 @@ func (e *Engine) resumePart(l *Lease, i int) {
 	p, o := l.Parts[i], l.owner(i)
 	switch p.Phase {
 	case PhaseCarving:
+		if l.Runs != 0 {
+			e.command(WatchCmd{l.runner(i)})
+		}
 		e.command(e.carveCmd(l, i))
 	case PhaseStarting:
 		e.command(e.startCmd(l, i))
 	case PhaseRunning:
-		e.command(WatchCmd{o})
+		e.command(WatchCmd{l.runner(i)})
 	case PhaseStopping:
-		e.command(StopCmd{o, e.grace(l.of)})
-		e.command(WatchCmd{o})
+		e.command(StopCmd{l.runner(i), e.grace(l.of)})
+		e.command(WatchCmd{l.runner(i)})
+	case PhaseSuspending:
+		e.command(WatchCmd{l.runner(i)})
+		e.command(SuspendCmd{l.runner(i)})
+	case PhaseVacating:
+		e.command(WatchCmd{l.runner(i)})
+		if p.Retry <= e.now {
+			e.command(e.freeCmd(o, p))
+		}
+	case PhaseParked:
+		e.command(WatchCmd{l.runner(i)})
+	case PhaseResuming:
+		e.command(WatchCmd{l.runner(i)})
+		e.command(ResumeCmd{l.runner(i), p.Devices})
 	case PhaseFreeing:
 		if p.Retry <= e.now { // else its timer does
 			e.command(e.freeCmd(o, p))
@@ -258,12 +279,12 @@ func (e *Engine) resumePart(l *Lease, i int) {
 // server that asked for it.
 func (e *Engine) processesSeen(owners []work.Owner) {
 	for _, o := range owners {
-		l, p := e.part(o)
+		l, p := e.member(o)
 		switch {
 		case l == nil:
 			e.command(StopCmd{o, 0})
 			e.command(WatchCmd{o})
-		case !p.Phase.live():
+		case !p.Phase.live() && !(l.Runs != 0 && p.Phase == PhaseCarving):
 			e.command(ForgetCmd{o})
 		}
 	}

@@ -21,7 +21,7 @@ func backoff(tries int) time.Duration {
 // place gives parts to a waiting task.
 func (e *Engine) place(t *Task, parts []work.Part) {
 	epoch := t.Epoch + 1
-	e.emit(Placed{t.ID, epoch, parts})
+	e.emit(Placed{Task: t.ID, Epoch: epoch, Parts: parts})
 	e.emit(Became{t.ID, work.Starting, placedAfter(e.now.Sub(t.Queued))})
 	for i, p := range t.lease.Parts {
 		if p.Phase == PhaseCarving {
@@ -51,6 +51,10 @@ func inMillis(d time.Duration) string { return d.Round(time.Millisecond).String(
 // all of them run.
 func (e *Engine) advance(l *Lease) {
 	t := l.of
+	if l.Runs != 0 && !l.Closing && t.State == work.Parked {
+		e.goOn(l)
+		return
+	}
 	if l.Closing || t.State != work.Starting {
 		return
 	}
@@ -90,6 +94,10 @@ func (e *Engine) carveFailed(ev CarveFailed) {
 		return
 	}
 	e.suspect(p, ev.Err)
+	if l.Runs != 0 {
+		e.backToSleep(l, work.MoveWake, "the slices could not be made: "+ev.Err)
+		return
+	}
 	e.allocFailed(l, work.Reasonf(work.CarveFailed, "the slices could not be made: %s", ev.Err))
 }
 
@@ -116,6 +124,10 @@ func (e *Engine) allocFailed(l *Lease, why work.Reason) {
 }
 
 func (e *Engine) allocTimedOut(l *Lease) {
+	if l.Runs != 0 {
+		e.wakeTimedOut(l)
+		return
+	}
 	for _, p := range l.Parts {
 		switch p.Phase {
 		case PhaseCarving:
@@ -128,7 +140,7 @@ func (e *Engine) allocTimedOut(l *Lease) {
 }
 
 func (e *Engine) startDone(o work.Owner) {
-	l, p := e.part(o)
+	l, p := e.member(o)
 	if l == nil || p.Phase != PhaseStarting {
 		return
 	}
@@ -149,11 +161,11 @@ func (e *Engine) startedAll(l *Lease) {
 }
 
 func (e *Engine) startFailed(ev StartFailed) {
-	l, p := e.part(ev.Owner)
+	l, p := e.member(ev.Owner)
 	if l == nil || !p.Phase.live() {
 		return
 	}
-	e.memberEnded(p, ev.Owner, work.Exit{Lost: "never started: " + ev.Err})
+	e.memberEnded(p, l.owner(ev.Owner.Member), work.Exit{Lost: "never started: " + ev.Err})
 	if !l.Closing {
 		e.allocFailed(l, work.Reasonf(work.StartFailed, "could not be started: %s", ev.Err))
 	} else {
@@ -162,8 +174,8 @@ func (e *Engine) startFailed(ev StartFailed) {
 }
 
 func (e *Engine) processExited(ev ProcessExited) {
-	l, p := e.part(ev.Owner)
-	if l == nil || !p.Phase.live() {
+	l, p := e.member(ev.Owner)
+	if l == nil || !p.Phase.live() && !(l.Runs != 0 && p.Phase == PhaseCarving) {
 		e.command(ForgetCmd{ev.Owner}) // known already, or nobody's
 		return
 	}
@@ -171,7 +183,7 @@ func (e *Engine) processExited(ev ProcessExited) {
 		e.emit(Started{ev.Owner})
 		e.startedAll(l)
 	}
-	e.memberEnded(p, ev.Owner, ev.Exit)
+	e.memberEnded(p, l.owner(ev.Owner.Member), ev.Exit)
 	e.command(ForgetCmd{ev.Owner})
 	if l.Closing {
 		e.settleLease(l)
@@ -220,7 +232,7 @@ func (e *Engine) close(l *Lease, then work.State, why work.Reason) {
 		}
 		switch p.Phase {
 		case PhaseStopping:
-			e.command(StopCmd{l.owner(i), e.grace(t)})
+			e.command(StopCmd{l.runner(i), e.grace(t)})
 		case PhaseFreeing:
 			e.free(l.owner(i), p)
 		}
@@ -262,7 +274,7 @@ func (e *Engine) free(o work.Owner, p *Part) {
 
 func (e *Engine) freeDone(o work.Owner) {
 	l, p := e.part(o)
-	if l == nil || p.Phase != PhaseFreeing {
+	if l == nil || p.Phase != PhaseFreeing && p.Phase != PhaseVacating {
 		return
 	}
 	e.emit(Freed{o})
@@ -270,7 +282,7 @@ func (e *Engine) freeDone(o work.Owner) {
 
 func (e *Engine) freeFailed(ev FreeFailed) {
 	l, p := e.part(ev.Owner)
-	if l == nil || p.Phase != PhaseFreeing {
+	if l == nil || p.Phase != PhaseFreeing && p.Phase != PhaseVacating {
 		return
 	}
 	tries := p.Tries + 1

@@ -25,7 +25,7 @@ func (e *Engine) waitingFor(t *Task) forecast.Forecast {
 
 // left is how long a running task will still run.
 func (e *Engine) left(t *Task) forecast.Forecast {
-	ran := t.Saved
+	ran := t.Saved + t.Carried
 	if t.State == work.StateRunning {
 		ran += e.now.Sub(t.Started)
 	}

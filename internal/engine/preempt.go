@@ -115,7 +115,7 @@ type reclaimer struct {
 func (x *reclaimer) claim(o work.Owner) (placement.Claim, bool) {
 	e := x.e
 	v := e.tasks[o.Task]
-	if v == nil || v.State != work.StateRunning || v.lease.Closing {
+	if v == nil || v.State != work.StateRunning || v.lease.Closing || v.Spec.NoPreempt {
 		return placement.Claim{}, false
 	}
 	if e.cfg.Rules.Order == queue.ByAttained {
@@ -198,10 +198,13 @@ func (e *Engine) checkpoint(ev Checkpoint) error {
 
 // saved is how much of this attempt a task would keep if it stopped now.
 func (e *Engine) saved(t *Task, now work.Time) time.Duration {
-	ran := now.Sub(t.Started)
+	ran := t.Carried
+	if t.State != work.Parked {
+		ran += now.Sub(t.Started)
+	}
 	switch {
 	case t.Checked > t.Started:
-		return t.Checked.Sub(t.Started)
+		return t.Carried + t.Checked.Sub(t.Started)
 	case t.Spec.Checkpoint > 0:
 		return ran - ran%t.Spec.Checkpoint
 	}

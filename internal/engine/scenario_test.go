@@ -159,6 +159,15 @@ func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
 			return Renew{id, epoch}
 		}
 		return Release{id, epoch}
+	case "wake", "park": // TASK
+		if d.Cmd == "park" {
+			return Park{work.TaskID(number(t, d, 0)), "ann"}
+		}
+		return Wake{work.TaskID(number(t, d, 0)), "ann"}
+	case "mode": // POOL MODE
+		return SetMode{d.CmdArgs[0].Key, work.PoolMode(d.CmdArgs[1].Key), "ann"}
+	case "used": // TASK COMPUTE [for=5s] [mem=MiB]
+		return s.used(t, d)
 	case "resume":
 		return Resume{}
 	case "seen": // lines: OWNER of a process
@@ -199,6 +208,14 @@ func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
 		d.MaybeScanArgs(t, "code", &x.Code)
 		d.MaybeScanArgs(t, "signal", &x.Signal)
 		ev = ProcessExited{o, x}
+	case "suspended":
+		ev = SuspendDone{o}
+	case "suspend-failed":
+		ev = SuspendFailed{o, "the checkpoint failed"}
+	case "resumed":
+		ev = ResumeDone{o}
+	case "resume-failed":
+		ev = ResumeFailed{o, "the restore failed"}
 	default:
 		return nil
 	}
@@ -218,8 +235,24 @@ func answers(ev Event, c Command) bool {
 	case StopCmd:
 		x, ok := ev.(ProcessExited)
 		return ok && x.Owner == c.Owner
+	case SuspendCmd:
+		return ev == SuspendDone{c.Owner} || ev == SuspendFailed{c.Owner, "the checkpoint failed"}
+	case ResumeCmd:
+		return ev == ResumeDone{c.Owner} || ev == ResumeFailed{c.Owner, "the restore failed"}
 	}
 	return true // forget and watch have no answer of their own
+}
+
+func (s *story) used(t *testing.T, d *datadriven.TestData) Event {
+	id := work.TaskID(number(t, d, 0))
+	took, mem := 5*time.Second, int64(0)
+	duration(t, d, "for", &took)
+	d.MaybeScanArgs(t, "mem", &mem)
+	compute, err := strconv.ParseFloat(d.CmdArgs[1].Key, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Usage{[]UsageSample{{work.Owner{Task: id, Epoch: s.e.Task(id).Epoch}, took, compute, mem}}}
 }
 
 func (s *story) obey(t *testing.T) string {
@@ -237,6 +270,10 @@ func (s *story) obey(t *testing.T) string {
 			ev = StartDone{c.Owner}
 		case StopCmd:
 			ev = ProcessExited{c.Owner, work.Exit{Code: 143, Signal: "SIGTERM"}}
+		case SuspendCmd:
+			ev = SuspendDone{c.Owner}
+		case ResumeCmd:
+			ev = ResumeDone{c.Owner}
 		default:
 			continue
 		}
@@ -298,6 +335,24 @@ func poolRule(p *work.Pool, a datadriven.CmdArg) (err error) {
 		p.MinRuntime, err = time.ParseDuration(a.Vals[0])
 	case "preempt-per-hour":
 		p.PreemptPerHour, err = strconv.Atoi(a.Vals[0])
+	case "on-idle": // CLASS:ACTION,…
+		p.Elastic.OnIdle = map[work.Class]work.IdleAction{}
+		for _, v := range a.Vals {
+			class, action, _ := strings.Cut(v, ":")
+			p.Elastic.OnIdle[work.Class(class)] = work.IdleAction(action)
+		}
+	case "after": // CLASS:DURATION,…
+		p.Elastic.After = map[work.Class]time.Duration{}
+		for _, v := range a.Vals {
+			class, after, _ := strings.Cut(v, ":")
+			if p.Elastic.After[work.Class(class)], err = time.ParseDuration(after); err != nil {
+				return err
+			}
+		}
+	case "cooldown":
+		p.Elastic.Cooldown, err = time.ParseDuration(a.Vals[0])
+	case "exempt":
+		p.Elastic.Exempt = a.Vals
 	default:
 		err = fmt.Errorf("argument %q is not known", a.Key)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -66,7 +67,26 @@ func (s *story) fact(f Fact) string {
 		for _, p := range f.Parts {
 			parts = append(parts, s.part(p))
 		}
+		if f.Runs != 0 {
+			return fmt.Sprintf("task %d holds again, epoch %d, its process of epoch %d: %s", f.Task, f.Epoch, f.Runs, strings.Join(parts, "; "))
+		}
 		return fmt.Sprintf("task %d holds, epoch %d: %s", f.Task, f.Epoch, strings.Join(parts, "; "))
+	case Judged:
+		return fmt.Sprintf("task %d uses its GPUs: %s since %s, p95 %.2f", f.Task, cmp.Or(string(f.Use.Kind), "unknown"), f.Use.Since.Std().Format("15:04:05"), f.Use.Compute)
+	case Suspending:
+		return fmt.Sprintf("suspending %s [%s]: %s", f.Owner, f.Reason.Code, f.Reason.Msg)
+	case Suspended:
+		return fmt.Sprintf("suspended %s, %d MiB to main memory", f.Owner, f.MemMiB)
+	case Woken:
+		return fmt.Sprintf("task %d is woken by %s", f.Task, f.By)
+	case Resuming:
+		return fmt.Sprintf("resuming %s", f.Owner)
+	case Resumed:
+		return fmt.Sprintf("resumed %s", f.Owner)
+	case MoveFailed:
+		return fmt.Sprintf("task %d: %s failed: %s", f.Task, f.Move, f.Why)
+	case ModeSet:
+		return fmt.Sprintf("pool %s is %s, by %s: %s", f.Pool, f.Mode, f.By, f.Reason)
 	case Carved:
 		return fmt.Sprintf("carved %s", f.Owner)
 	case Started:
@@ -140,6 +160,10 @@ func commandLine(c Command) string {
 		return fmt.Sprintf("stop %s within %s", c.Owner, c.Grace)
 	case ForgetCmd:
 		return fmt.Sprintf("forget %s", c.Owner)
+	case SuspendCmd:
+		return fmt.Sprintf("suspend %s", c.Owner)
+	case ResumeCmd:
+		return fmt.Sprintf("resume %s on %v", c.Owner, c.Devices)
 	case ScaleOutCmd:
 		return fmt.Sprintf("scale out %s: %d wait for %g GPUs", c.Pool, c.Waiting, c.GPUs)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/gpupool/gpupool/internal/placement"
@@ -65,7 +66,7 @@ func (e *Engine) newcomers(p *pool) {
 	}
 	for _, id := range p.added {
 		t := e.tasks[id]
-		if !t.inLine || e.try(p, t) != noRoom {
+		if !t.inLine || e.try(p, t) != noRoom || t.State == work.Parked {
 			continue
 		}
 		keep := len(p.kept) == 0 && e.cfg.Rules.Past == queue.Reserve && e.large(p, t)
@@ -111,8 +112,10 @@ func (e *Engine) pass(p *pool) bool {
 			w.Placed()
 			continue
 		case noRoom:
-			e.keepFor(p, t, before)
-			p.failed = append(p.failed, line)
+			if t.State != work.Parked {
+				e.keepFor(p, t, before)
+				p.failed = append(p.failed, line)
+			}
 		case notNow, nowhere:
 		}
 		w.Drop()
@@ -147,12 +150,15 @@ func (e *Engine) passShort(p *pool) {
 
 // try places a task if it may and can be.
 func (e *Engine) try(p *pool, t *Task) verdict {
+	if t.State == work.Parked {
+		return e.resettle(p, t)
+	}
 	if e.mayNot(p, t).Code != "" {
 		return notNow
 	}
 	r := p.effective(t.Spec.Request)
 	q := placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: r, Blocked: p.blocked}
-	parts := e.cluster.Find(q)
+	parts := e.find(t, q)
 	if parts == nil {
 		parts = e.borrow(p, t, q)
 	}
@@ -171,7 +177,43 @@ func (e *Engine) try(p *pool, t *Task) verdict {
 			p.blocked[m] = true
 		}
 	}
+	e.parkFor(p, t)
 	return noRoom
+}
+
+// find finds a place. GPUs that parked tasks left go last, those that most have a right to
+// at the very last, and never to someone who cannot be asked to leave.
+func (e *Engine) find(t *Task, q placement.Query) []work.Part {
+	if len(e.liens) == 0 {
+		return e.cluster.Find(q)
+	}
+	var lent []int
+	for g := range e.liens { // order: sorted below
+		if x := e.cluster.GPUs[g]; len(x.Held) == 0 && !x.Kept && e.cluster.Hosts[x.Host].Pool == q.Pool {
+			lent = append(lent, g)
+		}
+	}
+	slices.SortFunc(lent, func(a, b int) int { return cmp.Or(len(e.liens[a])-len(e.liens[b]), a-b) })
+	for most := 0; ; most = max(1, 2*most) {
+		free := 0
+		for free < len(lent) && len(e.liens[lent[free]]) <= most {
+			free++
+		}
+		for _, g := range lent[free:] {
+			e.cluster.Keep(e.onlyGPU(g))
+		}
+		parts := e.cluster.Find(q)
+		for _, g := range lent[free:] {
+			e.cluster.Unkeep(e.onlyGPU(g))
+		}
+		if parts != nil || free == len(lent) || t.Spec.NoPreempt || t.Spec.External() {
+			return parts
+		}
+	}
+}
+
+func (e *Engine) onlyGPU(g int) work.Part {
+	return work.Part{Host: e.cluster.GPUs[g].Host, Slices: []work.Slice{{GPU: g}}}
 }
 
 func milliOf(parts []work.Part) int {
@@ -226,13 +268,13 @@ func (e *Engine) overLimit(t *Task, milli int) bool {
 // has as many waiting as make it ask for more. Outside clients never are guests, as
 // they cannot be asked to leave.
 func (e *Engine) borrow(p *pool, t *Task, q placement.Query) []work.Part {
-	if !p.pressed() || t.Spec.External() {
+	if !p.pressed() || t.Spec.External() || t.Spec.NoPreempt {
 		return nil
 	}
 	for _, name := range p.BorrowFrom {
 		if from := e.pools[name]; from != nil && from != p && from.queue.Len() == 0 && len(from.kept) == 0 {
 			q.Pool, q.Blocked, q.Request = name, nil, from.effective(t.Spec.Request)
-			parts := e.cluster.Find(q)
+			parts := e.find(t, q)
 			if _, most := e.beyondReserve(from); parts != nil && from.training+from.lent+milliOf(parts) <= most {
 				return parts
 			}

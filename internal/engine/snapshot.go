@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpupool/gpupool/internal/elastic"
 	"github.com/gpupool/gpupool/internal/forecast"
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/placement"
@@ -42,6 +43,7 @@ type poolState struct {
 	Kept     []*Reservation `json:"kept,omitempty"`
 	Asked    work.Time      `json:"asked,omitempty"`
 	Preempts []work.Time    `json:"preempts,omitempty"`
+	Mode     work.PoolMode  `json:"mode,omitempty"` // set beside the settings
 }
 
 type hostState struct {
@@ -59,7 +61,7 @@ func (e *Engine) Snapshot() ([]byte, error) {
 		s.Pools = append(s.Pools, e.pools[name].Pool)
 		s.Demand = append(s.Demand, e.cluster.Demand(name))
 		p := e.pools[name]
-		s.Lines = append(s.Lines, poolState{p.kept, p.asked, p.preempts})
+		s.Lines = append(s.Lines, poolState{p.kept, p.asked, p.preempts, p.override})
 	}
 	for _, h := range e.cluster.Hosts {
 		s.Hosts = append(s.Hosts, hostState{h.Info, h.Pool, h.Up})
@@ -102,6 +104,9 @@ func Restore(cfg Config, b []byte) (e *Engine, err error) {
 	for _, p := range s.Pools {
 		e.applyPool(p)
 	}
+	for i, l := range s.Lines {
+		e.lines[i].override = l.Mode
+	}
 	for i, d := range s.Demand {
 		e.cluster.SetDemand(s.Pools[i].Name, d)
 	}
@@ -123,6 +128,11 @@ func Restore(cfg Config, b []byte) (e *Engine, err error) {
 	}
 	for _, l := range s.Leases {
 		e.restoreLease(l)
+	}
+	for _, t := range s.Tasks {
+		if t.Use.Kind == elastic.Idle {
+			e.applyJudged(Judged{t.ID, t.Use})
+		}
 	}
 	for _, a := range s.Accounts {
 		x := e.pools[a.Pool].account(a.Tenant)
@@ -186,7 +196,10 @@ func (e *Engine) restoreLease(l *Lease) {
 		}
 		e.cluster.Take(placement.Holder{Owner: l.owner(i), Tenant: t.Spec.Tenant, Priority: t.Spec.Priority}, p.Part)
 		e.count(t, p, 1)
-		if p.Phase == PhaseFreeing && p.Tries > 0 {
+		if p.Phase == PhaseParked {
+			e.restoreParked(t, p)
+		}
+		if (p.Phase == PhaseFreeing || p.Phase == PhaseVacating) && p.Tries > 0 {
 			e.timers.add(p.Retry, timerFree, l.owner(i))
 		}
 	}
@@ -195,6 +208,18 @@ func (e *Engine) restoreLease(l *Lease) {
 	}
 	if l.Expires != 0 {
 		e.timers.add(l.Expires, timerLease, l.owner(0))
+	}
+}
+
+// restoreParked gives a parked task back what it has a right to.
+func (e *Engine) restoreParked(t *Task, p *Part) {
+	for _, s := range p.Was {
+		e.liens[s.GPU] = append(e.liens[s.GPU], t)
+	}
+	t.pool.parked++
+	if t.Awake {
+		e.countWaiting(t, 1)
+		t.pool.enter(e, t)
 	}
 }
 

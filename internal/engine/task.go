@@ -82,7 +82,7 @@ func (e *Engine) repeated(t *Task, s *work.Spec) error {
 
 // effective is a request as a pool's mode grants it.
 func (p *pool) effective(r work.Request) work.Request {
-	if p.Mode == work.Static {
+	if p.mode() != work.Dynamic {
 		return r.WholeGPUs()
 	}
 	return r

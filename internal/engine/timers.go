@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/gpupool/gpupool/internal/elastic"
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -19,6 +20,7 @@ const (
 	timerRun                     // a task ran as long as it may
 	timerReview                  // a reservation may be made better
 	timerPass                    // look at everyone in line of a pool, whose number is the owner's member
+	timerIdle                    // an idle task may be worth moving now
 	timerGPU                     // a suspect GPU may be used again; the owner's member is the GPU
 )
 
@@ -106,9 +108,11 @@ func (e *Engine) DeadlineBefore(t work.Time) (work.Time, bool) {
 
 // deadlines lists what will fire later, in order: for Ledger. One that has fired
 // may be kept after a restart, as its command may have been lost. Nor does it tell of
-// passes: after a restart there is one over everyone.
+// passes and of looks at idle tasks: after a restart there is one over everyone.
 func (e *Engine) deadlines() []timer {
-	out := slices.DeleteFunc(slices.Clone(e.timers), func(t timer) bool { return t.at <= e.now || t.kind == timerPass || !e.pending(t) })
+	out := slices.DeleteFunc(slices.Clone(e.timers), func(t timer) bool {
+		return t.at <= e.now || t.kind == timerPass || t.kind == timerIdle || !e.pending(t)
+	})
 	slices.SortFunc(out, timer.compare)
 	return slices.Compact(out)
 }
@@ -130,13 +134,13 @@ func (e *Engine) pending(t timer) bool {
 		return x != nil && x.State == work.Queued && x.inLine && x.Queued.Add(x.Spec.TTL) == t.at
 	case timerAlloc:
 		l := e.leaseAt(t.owner.Task, t.owner.Epoch)
-		return l != nil && !l.Closing && l.of.State == work.Starting
+		return l != nil && !l.Closing && (l.of.State == work.Starting || l.Runs != 0 && l.of.State == work.Parked)
 	case timerLease:
 		l := e.leaseAt(t.owner.Task, t.owner.Epoch)
 		return l != nil && !l.Closing && l.Expires == t.at
 	case timerFree:
 		_, p := e.part(t.owner)
-		return p != nil && p.Phase == PhaseFreeing && p.Retry == t.at
+		return p != nil && (p.Phase == PhaseFreeing || p.Phase == PhaseVacating) && p.Retry == t.at
 	case timerRun:
 		x := e.tasks[t.owner.Task]
 		return x != nil && x.State == work.StateRunning && x.Epoch == t.owner.Epoch && !x.lease.Closing
@@ -150,6 +154,9 @@ func (e *Engine) pending(t timer) bool {
 	case timerPass:
 		x := e.tasks[t.owner.Task]
 		return x != nil && x.inLine && x.asked.Add(reclaimEvery) == t.at
+	case timerIdle:
+		x := e.tasks[t.owner.Task]
+		return x != nil && x.Use.Kind == elastic.Idle && x.State == work.StateRunning && x.Use.Since < t.at
 	case timerGPU:
 		g := e.cluster.GPUs[t.owner.Member]
 		return g.Health == gpu.HealthSuspect && g.Until == t.at
@@ -179,6 +186,8 @@ func (e *Engine) fire(t timer) {
 		e.tasks[t.owner.Task].pool.full = true
 	case timerPass:
 		e.lines[t.owner.Member].full = true
+	case timerIdle:
+		e.lookAtIdle(e.tasks[t.owner.Task])
 	case timerGPU:
 		g := e.cluster.GPUs[t.owner.Member]
 		e.emit(GPUChanged{GPU: g.Number, Health: gpu.HealthOK, Strikes: e.strikes[g.Number]})

@@ -25,13 +25,14 @@ func States() []State {
 
 // arrows is the one table of legal changes. Starting may end at once: a program
 // that cannot be started fails, and a user may cancel before it runs. Yielding
-// may fail or be cancelled like a running task.
+// may fail or be cancelled like a running task. Parked goes back to the queue when
+// its host is lost, and its end may be heard of late.
 var arrows = map[State][]State{
 	Queued:       {Starting, StateCancel, Expired, Failed},
 	Starting:     {StateRunning, Queued, Succeeded, Failed, StateCancel},
 	StateRunning: {Succeeded, Failed, StateCancel, Yielding, Parked},
 	Yielding:     {Queued, StateRunning, Succeeded, Failed, StateCancel},
-	Parked:       {StateRunning, Failed, StateCancel},
+	Parked:       {StateRunning, Queued, Succeeded, Failed, StateCancel},
 }
 
 // CanBecome reports whether a task may go from s to t.

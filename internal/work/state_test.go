@@ -15,7 +15,7 @@ queued    -      yes      -       -        -      -         yes    yes       yes
 starting  yes    -        yes     -        -      yes       yes    yes       -
 running   -      -        -       yes      yes    yes       yes    yes       -
 yielding  yes    -        yes     -        -      yes       yes    yes       -
-parked    -      -        yes     -        -      -         yes    yes       -
+parked    yes    -        yes     -        -      yes       yes    yes       -
 succeeded -      -        -       -        -      -         -      -         -
 failed    -      -        -       -        -      -         -      -         -
 cancelled -      -        -       -        -      -         -      -         -

@@ -136,6 +136,8 @@ type Spec struct {
 	AfterAny   []TaskID      `json:"after_any,omitempty"`   // starts once these have ended, however
 	Hold       bool          `json:"hold,omitempty"`        // waits until it is released
 	Array      *Array        `json:"array,omitempty"`       // one task for each index
+
+	Elastic
 }
 
 // External reports whether the task is only a lease: an outside client uses the
@@ -186,7 +188,10 @@ func (s Spec) Validate() error {
 			return err
 		}
 	}
-	return s.Request.Validate()
+	if err := s.Request.Validate(); err != nil {
+		return err
+	}
+	return s.Elastic.validate(s.Request)
 }
 
 func validEnv(kv string) error {
@@ -218,8 +223,12 @@ type PoolMode string
 // The modes of a pool.
 const (
 	Static  PoolMode = "static"  // whole GPUs, exclusive, rounded up, for the task's whole life
-	Dynamic PoolMode = "dynamic" // slices and shares
+	Shadow  PoolMode = "shadow"  // static, and records what dynamic would have done and saved
+	Dynamic PoolMode = "dynamic" // slices and shares, and what idles is taken back
 )
+
+// Modes lists them, the most careful first.
+func Modes() []PoolMode { return []PoolMode{Static, Shadow, Dynamic} }
 
 // Pool is a named group of hosts with one policy.
 type Pool struct {
@@ -237,6 +246,8 @@ type Pool struct {
 	ReserveGPUs    float64       `json:"reserve_gpus,omitempty"`     // GPUs that training leaves to inference and interactive work
 	MinRuntime     time.Duration `json:"min_runtime,omitempty"`      // run time that no one is preempted before
 	PreemptPerHour int           `json:"preempt_per_hour,omitempty"` // preemptions in any hour at most; 0 = no limit
+
+	Elastic PoolElastic `json:"elastic,omitzero"`
 }
 
 // Recommended size of a pool, in GPUs; outside it there is a warning.

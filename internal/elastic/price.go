@@ -1,0 +1,41 @@
+package elastic
+
+import "time"
+
+// Price is what a move takes: the time in which the GPUs do nothing for anybody.
+type Price struct {
+	Suspend time.Duration
+	Resume  time.Duration
+}
+
+// Of suspending: a second to stop and to hand over, and the GPU memory over PCIe at the
+// rate with which the published system plans: 15 % of 64 GiB/s (Aegaeon's artifact, H800;
+// ../shared/facts/serving.md 1.5). Measured suspends of CUDA processes lie around it: 5 s for
+// a small vLLM, 12 s for 31 GB (../shared/facts/nvidia.md 5).
+const (
+	handOver  = time.Second
+	mibPerSec = 9830 // 9.6 GiB
+)
+
+// ParkPrice is what parking and waking a task takes, by the GPU memory that it holds.
+func ParkPrice(memMiB int64) Price {
+	move := handOver + time.Duration(float64(memMiB)/mibPerSec*float64(time.Second))
+	return Price{Suspend: move, Resume: move}
+}
+
+// Total is there and back.
+func (p Price) Total() time.Duration { return p.Suspend + p.Resume }
+
+// WorthParking reports whether a task has been idle for so long that its GPUs are worth
+// taking, for someone who waits for them: as long as it costs to take them and give them
+// back. Nobody knows how long it will be idle for still; who waits for exactly the price
+// never loses more than twice what someone would who knew (ski rental: Karlin et al.,
+// Competitive snoopy caching, Algorithmica 1988).
+func WorthParking(idle time.Duration, p Price) bool { return idle >= p.Total() }
+
+// WorthRestarting reports whether it is worth to end a task and to start it again
+// elsewhere or smaller: what that loses, in seconds of GPUs, against what those who wait
+// will have of it, GPUs times how long they are expected to run there.
+func WorthRestarting(lostGPUSeconds, gainedGPUSeconds float64) bool {
+	return gainedGPUSeconds > 2*lostGPUSeconds
+}

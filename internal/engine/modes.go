@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// mode of a pool as it is now: as it was set, else as its settings say.
+func (p *pool) mode() work.PoolMode { return cmp.Or(p.override, p.Mode) }
+
+// setMode sets the mode of a pool beside its settings.
+func (e *Engine) setMode(ev SetMode) error {
+	p := e.pools[ev.Pool]
+	switch {
+	case p == nil:
+		return work.Errorf(work.CodeNotFound, "pool %q is not known", ev.Pool)
+	case !slices.Contains(work.Modes(), ev.Mode):
+		return work.Errorf(work.CodeInvalid, "mode %q is not known: use static, shadow or dynamic", ev.Mode)
+	case p.mode() != ev.Mode:
+		e.emit(ModeSet{Pool: ev.Pool, Mode: ev.Mode, By: ev.By})
+	}
+	return nil
+}
+
+// applyMode also wakes what is parked when nothing may be any more.
+func (e *Engine) applyMode(f ModeSet) {
+	p := e.pools[f.Pool]
+	was := p.mode()
+	p.override = f.Mode
+	if (was == work.Dynamic) != (f.Mode == work.Dynamic) {
+		e.requeue(p)
+	}
+	p.full = true
+}

@@ -1,0 +1,493 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/gpupool/gpupool/internal/elastic"
+	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/placement"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// A task that is parked keeps its process, suspended, and its CPU and memory on its
+// host; its GPUs are lent. Whoever gets one is a guest of the task: when that is woken
+// it has GPUs of its host again as soon as a guest, or another idle task there, has
+// given way.
+//
+// Its way: running -> suspending (the runner stops it) -> vacating (the driver frees the
+// slices) -> parked -> in line, once woken -> carving -> resuming -> running. The lease it
+// wakes to has a new epoch, as slices are never made twice for one owner; its process is
+// known to the runner by the old one (Lease.Runs).
+
+// cooldown is the least time between two moves of a task.
+func (e *Engine) cooldown(p *pool) time.Duration { return cmp.Or(p.Elastic.Cooldown, 2*time.Minute) }
+
+// parkPrice is what parking a task takes, by the memory it was seen to hold.
+func (e *Engine) parkPrice(t *Task) elastic.Price { return elastic.ParkPrice(e.gpuMemory(t)) }
+
+// gpuMemory is what a task holds of GPU memory: as measured, else all there is.
+func (e *Engine) gpuMemory(t *Task) int64 {
+	if t.Use.MemMiB > 0 {
+		return t.Use.MemMiB
+	}
+	mem := int64(0)
+	for _, p := range t.lease.Parts {
+		for _, s := range slices.Concat(p.Slices, p.Was) {
+			mem += e.cluster.Geometry(s.GPU).Model.MemoryMiB
+		}
+	}
+	return mem
+}
+
+// parkable reports whether a running task can be suspended at all. Not gangs, as their
+// members wait for each other; and not parts of a GPU: what is suspended on a MIG
+// instance or under MPS cannot be moved off it (../shared/facts/nvidia.md 5).
+func (e *Engine) parkable(t *Task) bool {
+	if t.State != work.StateRunning || t.Spec.External() || t.lease == nil || t.lease.Closing || len(t.lease.Parts) != 1 {
+		return false
+	}
+	p := t.lease.Parts[0]
+	if p.Phase != PhaseRunning || len(p.Slices) == 0 {
+		return false
+	}
+	for _, s := range p.Slices {
+		if s.Mode != gpu.ModeWhole {
+			return false
+		}
+	}
+	h := e.cluster.Hosts[p.Host]
+	return h.Up && (h.Info.MemMiB == 0 || h.MemMiB >= e.gpuMemory(t)) // it goes to main memory
+}
+
+// mayPark reports whether an idle task may be parked now.
+func (e *Engine) mayPark(t *Task) bool {
+	return t.pool.mode() == work.Dynamic && e.onIdle(t) == work.IdlePark && !e.exempt(t) && e.parkable(t) &&
+		(t.Moved == 0 || e.now >= t.Moved.Add(e.cooldown(t.pool)))
+}
+
+func (e *Engine) park(t *Task, why work.Reason) {
+	e.emit(Suspending{t.lease.owner(0), why})
+	e.command(SuspendCmd{t.lease.runner(0)})
+}
+
+// parkAsked parks a task because someone says so.
+func (e *Engine) parkAsked(ev Park) error {
+	t, err := e.active(ev.Task)
+	switch {
+	case err != nil:
+		return err
+	case !e.parkable(t):
+		return work.Errorf(work.CodeConflict, "task %d cannot be parked: only a running task of one member with whole GPUs can, when its host has main memory for what is on them", t.ID)
+	}
+	e.park(t, work.Reasonf(work.Idle, "parked by %s; gpupool wake %d lets it go on", ev.By, t.ID))
+	return nil
+}
+
+func (e *Engine) suspendDone(o work.Owner) {
+	l, p := e.member(o)
+	if l == nil || p.Phase != PhaseSuspending || l.Closing {
+		return
+	}
+	if l.of.Awake { // someone wants it again already
+		e.emit(Resuming{l.owner(o.Member)})
+		e.command(ResumeCmd{o, p.Devices})
+		return
+	}
+	e.vacate(l)
+}
+
+// vacate frees the slices of a suspended task.
+func (e *Engine) vacate(l *Lease) {
+	t, p := l.of, l.Parts[0]
+	e.emit(Suspended{l.owner(0), e.gpuMemory(t)})
+	if t.State != work.Parked {
+		e.emit(Became{t.ID, work.Parked, t.Reason})
+	}
+	e.command(e.freeCmd(l.owner(0), p))
+}
+
+func (e *Engine) suspendFailed(ev SuspendFailed) {
+	l, p := e.member(ev.Owner)
+	if l == nil || p.Phase != PhaseSuspending || l.Closing {
+		return
+	}
+	e.emit(MoveFailed{l.Task, work.MovePark, ev.Err})
+	e.emit(Resumed{l.owner(ev.Owner.Member)})
+	if l.of.State == work.Parked { // it was on its way back, too slowly, and runs
+		e.emit(Became{l.Task, work.StateRunning, work.Reasonf(work.Woken, "it runs again")})
+	}
+}
+
+// wakeTask lets a parked task go on.
+func (e *Engine) wakeTask(ev Wake) error {
+	t, err := e.active(ev.Task)
+	switch {
+	case err != nil:
+		return err
+	case t.lease == nil || t.lease.Closing:
+		return work.Errorf(work.CodeConflict, "task %d is %s: only a parked task can be woken", t.ID, t.State)
+	case t.Awake:
+	case t.State == work.Parked || t.lease.Parts[0].Phase == PhaseSuspending:
+		e.emit(Woken{t.ID, ev.By})
+	case t.State == work.StateRunning:
+		if t.Use.Kind == elastic.Idle {
+			e.judged(t, elastic.Use{Kind: elastic.Steady, Since: e.now})
+		}
+	default:
+		return work.Errorf(work.CodeConflict, "task %d is %s: only a parked task can be woken", t.ID, t.State)
+	}
+	return nil
+}
+
+// goOn resumes a task that has slices again.
+func (e *Engine) goOn(l *Lease) {
+	for i, p := range l.Parts {
+		if p.Phase == PhaseResuming {
+			e.command(ResumeCmd{l.runner(i), p.Devices})
+		}
+	}
+}
+
+func (e *Engine) resumeDone(o work.Owner) {
+	l, p := e.member(o)
+	if l == nil || p.Phase != PhaseResuming || l.Closing {
+		return
+	}
+	e.emit(Resumed{l.owner(o.Member)})
+	if t := l.of; t.State == work.Parked {
+		e.emit(Became{t.ID, work.StateRunning, work.Reasonf(work.Woken, "it runs again; it waited %s for a GPU, and %s until it went on", inMillis(l.Since.Sub(t.Queued)), inMillis(e.now.Sub(l.Since)))})
+	}
+}
+
+// resumeFailed ends a task that cannot go on: it starts again from the queue.
+func (e *Engine) resumeFailed(ev ResumeFailed) {
+	l, p := e.member(ev.Owner)
+	if l == nil || p.Phase != PhaseResuming || l.Closing {
+		return
+	}
+	e.emit(MoveFailed{l.Task, work.MoveWake, ev.Err})
+	e.close(l, work.Queued, work.Reasonf(work.MoveFailed, "it could not be resumed, and starts again: %s", ev.Err))
+}
+
+// backToSleep gives up slices that a woken task could not be given: it stays suspended,
+// and waits on. Too often, and it starts again from the queue.
+func (e *Engine) backToSleep(l *Lease, move work.MoveKind, why string) {
+	e.emit(MoveFailed{l.Task, move, why})
+	if l.of.Stuck >= e.cfg.AllocRetries {
+		e.close(l, work.Queued, work.Reasonf(work.MoveFailed, "it could not be resumed, for the last of several times, and starts again: %s", why))
+		return
+	}
+	e.vacate(l)
+}
+
+// wakeTimedOut is for a task that has not gone on in time.
+func (e *Engine) wakeTimedOut(l *Lease) {
+	why := "not running " + e.cfg.AllocTimeout.String() + " after it was given GPUs again"
+	switch p := l.Parts[0]; p.Phase {
+	case PhaseCarving:
+		e.suspect(p, "the slices were not made within "+e.cfg.AllocTimeout.String())
+		e.backToSleep(l, work.MoveWake, why)
+	case PhaseResuming: // whether it runs is not known
+		e.emit(MoveFailed{l.Task, work.MoveWake, why})
+		e.close(l, work.Queued, work.Reasonf(work.MoveFailed, "it could not be resumed, and starts again: %s", why))
+	}
+}
+
+// applyMove applies the facts about tasks that are suspended and woken, and about modes.
+func (e *Engine) applyMove(f Fact) {
+	switch f := f.(type) {
+	case Judged:
+		e.applyJudged(f)
+	case Suspending:
+		l, p := e.mustPart(f.Owner)
+		p.Phase = PhaseSuspending
+		t := l.of
+		t.Reason, t.Moved, t.Moves = f.Reason, e.now, t.Moves+1
+		mem := t.Use.MemMiB
+		e.notIdle(t)
+		t.Use.MemMiB = mem // which says how much goes to main memory
+	case Suspended:
+		_, p := e.mustPart(f.Owner)
+		p.Phase, p.Extra = PhaseVacating, f.MemMiB
+	case Woken:
+		t := e.tasks[f.Task]
+		if t.Awake = true; t.lease.Parts[0].Phase == PhaseParked {
+			e.joinAwake(t)
+		}
+	case Resuming:
+		l, p := e.mustPart(f.Owner)
+		p.Phase = PhaseResuming
+		l.of.Awake = false
+	case Resumed:
+		l, p := e.mustPart(f.Owner)
+		p.Phase = PhaseRunning
+		l.of.Awake, l.of.Use = false, elastic.Use{}
+	case MoveFailed:
+		t := e.tasks[f.Task]
+		t.Stuck++
+		t.Moved = e.now
+	case ModeSet:
+		e.applyMode(f)
+	}
+}
+
+// applyParked is the end of parking: the slices are free.
+func (e *Engine) applyParked(l *Lease, p *Part) {
+	t := l.of
+	o := l.owner(0)
+	e.count(t, p, -1)
+	e.cluster.Free(o, p.Part)
+	p.Was, p.Slices, p.Devices, p.Phase = p.Slices, nil, nil, PhaseParked
+	p.Tries, p.Retry, p.Why = 0, 0, ""
+	if e.cluster.Hosts[p.Host].Info.MemMiB > 0 {
+		p.MemMiB += p.Extra
+	}
+	e.cluster.Take(placement.Holder{Owner: o, Tenant: t.Spec.Tenant, Priority: t.Spec.Priority}, p.Part)
+	e.count(t, p, 1)
+	for _, s := range p.Was {
+		e.liens[s.GPU] = append(e.liens[s.GPU], t)
+	}
+	t.pool.parked++
+	if t.Awake {
+		e.joinAwake(t)
+	}
+	e.wake(e.cluster.Hosts[p.Host].Pool)
+}
+
+// joinAwake puts a woken task into line.
+func (e *Engine) joinAwake(t *Task) {
+	t.Queued = e.now
+	e.countWaiting(t, 1)
+	t.pool.push(e, t)
+	t.pool.added = append(t.pool.added, t.ID)
+}
+
+// sleepsNoMore drops what a parked task has a right to, when it wakes or ends. It is
+// taken out of line.
+func (e *Engine) sleepsNoMore(l *Lease) {
+	t, p := l.of, l.Parts[0]
+	if len(p.Was) == 0 {
+		t.Awake = false
+		return
+	}
+	for _, s := range p.Was {
+		e.liens[s.GPU] = slices.DeleteFunc(e.liens[s.GPU], func(x *Task) bool { return x == t })
+		if len(e.liens[s.GPU]) == 0 {
+			delete(e.liens, s.GPU)
+		}
+	}
+	p.Was = nil
+	t.pool.parked--
+	if t.inLine {
+		e.leave(t)
+		e.countWaiting(t, -1)
+	}
+	t.Awake = false
+}
+
+// endSleep takes what a parked task holds of its host back, as its new lease holds it.
+func (e *Engine) endSleep(t *Task) {
+	l := t.lease
+	p := l.Parts[0]
+	waits := t.inLine
+	e.sleepsNoMore(l)
+	if waits {
+		e.countWaiting(t, 1) // the placement counts it off
+	}
+	e.count(t, p, -1)
+	e.cluster.Free(l.owner(0), p.Part)
+	p.Phase, l.Settled, t.lease = PhaseFreed, true, nil
+	e.dropFreed(l)
+}
+
+// resettle gives a woken task GPUs of its host: those it had, else others of their model.
+// Where there are none it sees to it that some come free.
+func (e *Engine) resettle(p *pool, t *Task) verdict {
+	part := t.lease.Parts[0]
+	h := e.cluster.Hosts[part.Host]
+	if !h.Up {
+		return nowhere
+	}
+	n := len(part.Was)
+	if e.overLimit(t, 1000*n) {
+		return notNow
+	}
+	model := e.cluster.GPUs[part.Was[0].GPU].Model
+	var mine, others []work.Slice
+	for _, g := range h.GPUs {
+		x := e.cluster.GPUs[g]
+		if x.Model != model || len(x.Held) > 0 || x.Kept || !e.cluster.Usable(g) {
+			continue
+		}
+		s := work.Slice{GPU: g, Mode: gpu.ModeWhole, Milli: 1000}
+		if slices.ContainsFunc(part.Was, func(w work.Slice) bool { return w.GPU == g }) {
+			mine = append(mine, s)
+		} else {
+			others = append(others, s)
+		}
+	}
+	if free := append(mine, others...); len(free) >= n {
+		r := t.Spec.Request
+		e.placeAwake(t, work.Part{Host: h.Number, Slices: free[:n:n], CPUMilli: r.CPUMilli, MemMiB: r.MemMiB})
+		return placed
+	}
+	e.makeWay(t, part, n-len(mine)-len(others))
+	return noRoom
+}
+
+func (e *Engine) placeAwake(t *Task, part work.Part) {
+	e.emit(Placed{Task: t.ID, Epoch: t.Epoch + 1, Parts: []work.Part{part}, Runs: t.lease.process()})
+	e.command(e.carveCmd(t.lease, 0))
+}
+
+// makeWay asks others on the host of a woken task to give it n GPUs: those who idle are
+// parked, longest idle first; then guests of its own GPUs yield, or are parked where they
+// can be.
+func (e *Engine) makeWay(t *Task, part *Part, n int) {
+	h := e.cluster.Hosts[part.Host]
+	var idle, guests []*Task
+	seen := map[work.TaskID]bool{}
+	for _, g := range h.GPUs {
+		for _, held := range e.cluster.GPUs[g].Held {
+			l := e.leaseAt(held.Owner.Task, held.Owner.Epoch)
+			if l == nil || seen[l.Task] {
+				continue
+			}
+			seen[l.Task] = true
+			v := l.of
+			switch mine := slices.Contains(e.liens[g], t); {
+			case l.Closing || l.Parts[0].Phase == PhaseSuspending || l.Parts[0].Phase == PhaseVacating:
+				n -= len(l.Parts[min(held.Owner.Member, len(l.Parts)-1)].Slices) // it goes already
+			case v.Use.Kind == elastic.Idle && e.mayPark(v) && e.now.Sub(v.Use.Since) >= wakeIdle:
+				idle = append(idle, v)
+			case mine && v.State == work.StateRunning && !v.Spec.External() && !v.Spec.NoPreempt && e.now >= t.Queued.Add(lendBound):
+				guests = append(guests, v)
+			}
+		}
+	}
+	slices.SortStableFunc(idle, func(a, b *Task) int { return cmp.Compare(a.Use.Since, b.Use.Since) })
+	for _, v := range idle {
+		if n <= 0 {
+			return
+		}
+		n -= len(v.lease.Parts[0].Slices)
+		e.park(v, work.Reasonf(work.Idle, "parked, as its GPUs were not used for %s%s and %s, which was woken, needs one; gpupool wake %d lets it go on",
+			inSeconds(e.now.Sub(v.Use.Since)), loaded(v.Use), taskList([]work.TaskID{t.ID}, e.owns(v)), v.ID))
+	}
+	for _, v := range guests {
+		if n <= 0 {
+			return
+		}
+		n -= 1
+		why := work.Reasonf(work.Preempted, "it was a guest on a GPU of %s, which was woken; it goes back to its place in line", taskList([]work.TaskID{t.ID}, e.owns(v)))
+		if e.onIdle(v) == work.IdlePark && e.parkable(v) { // it loses nothing
+			e.park(v, why)
+			e.emit(Woken{v.ID, "its pool, as it was not idle"})
+			continue
+		}
+		e.close(v.lease, work.Queued, why)
+	}
+	if n > 0 {
+		e.timers.add(e.now.Add(wakeLook), timerPass, work.Owner{Task: t.ID, Member: t.pool.number})
+		t.asked = e.now.Add(wakeLook).Add(-reclaimEvery)
+	}
+}
+
+// Bounds of waking. wakeIdle is how long a task must have been idle for a woken one to
+// take its GPU; lendBound is how long a woken one waits for someone to idle before guests
+// on its own GPUs must give way.
+const (
+	wakeIdle  = 2 * time.Second
+	lendBound = 10 * time.Second
+	wakeLook  = 5 * time.Second
+)
+
+// parkFor parks idle tasks that are worth it, so that a task finds room.
+func (e *Engine) parkFor(p *pool, t *Task) {
+	r := p.effective(t.Spec.Request)
+	if len(p.idle) == 0 || r.HostOnly() || t.State == work.Parked {
+		return
+	}
+	each := max(r.GPUs, 1)
+	rooms := e.idleRooms(p, r)
+	for range r.Count() {
+		best := -1
+		for i := range rooms {
+			if x := &rooms[i]; x.free+len(x.idle) >= each && (best < 0 || x.free > rooms[best].free) {
+				best = i
+			}
+		}
+		if best < 0 {
+			return // parking would not help it
+		}
+		x := &rooms[best]
+		for x.free < each {
+			v := x.idle[0]
+			x.idle = x.idle[1:]
+			x.free += len(v.lease.Parts[0].Slices)
+			x.taken = append(x.taken, v)
+		}
+		x.free -= each
+	}
+	for _, x := range rooms {
+		for _, v := range x.taken {
+			e.park(v, work.Reasonf(work.Idle, "parked, as its GPUs were not used for %s%s and %s waits for them; gpupool wake %d lets it go on",
+				inSeconds(e.now.Sub(v.Use.Since)), loaded(v.Use), taskList([]work.TaskID{t.ID}, e.owns(v)), v.ID))
+		}
+	}
+}
+
+// idleRoom is what a host could give if idle tasks on it were parked.
+type idleRoom struct {
+	free  int     // GPUs that are free, or will be
+	idle  []*Task // that are worth parking, the longest idle first
+	taken []*Task
+}
+
+func (e *Engine) idleRooms(p *pool, r work.Request) []idleRoom {
+	var out []idleRoom
+	at := map[int]int{}
+	room := func(host int) *idleRoom {
+		i, ok := at[host]
+		if !ok {
+			i = len(out)
+			at[host] = i
+			x := idleRoom{}
+			for _, g := range e.cluster.Hosts[host].GPUs {
+				switch c := e.cluster.GPUs[g]; {
+				case c.Kept:
+				case len(c.Held) == 0 && e.cluster.Usable(g):
+					x.free++
+				case len(c.Held) == 1:
+					if l := e.leaseAt(c.Held[0].Owner.Task, c.Held[0].Owner.Epoch); l != nil && (l.Parts[0].Phase == PhaseVacating || l.Parts[0].Phase == PhaseSuspending) {
+						x.free++
+					}
+				}
+			}
+			out = append(out, x)
+		}
+		return &out[i]
+	}
+	for _, v := range p.idle {
+		if !e.mayPark(v) || !elastic.WorthParking(e.now.Sub(v.Use.Since), e.parkPrice(v)) {
+			continue
+		}
+		part := v.lease.Parts[0]
+		if m := e.cluster.GPUs[part.Slices[0].GPU].Model; len(r.Models) > 0 && !slices.Contains(r.Models, m) {
+			continue
+		}
+		x := room(part.Host)
+		x.idle = append(x.idle, v)
+	}
+	for i := range out {
+		slices.SortStableFunc(out[i].idle, func(a, b *Task) int { return cmp.Compare(a.Use.Since, b.Use.Since) })
+	}
+	return out
+}
+
+// sleeps reports whether a task is parked and holds no slices.
+func (e *Engine) sleeps(t *Task) bool {
+	return t.State == work.Parked && t.lease != nil && t.lease.Parts[0].Phase == PhaseParked
+}
