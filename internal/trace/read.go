@@ -19,7 +19,7 @@ var (
 )
 
 // What Read accepts, for errors.
-const accepted = "a folder or file of itp (job_id,submission_time,duration,num_gpu), philly (timestamp,duration,num_gpus,gpu_time,cluster) or openb (pod and node lists), DIR/itp+openb, or a CSV file with submit_s,duration_s,gpus,fraction,gpu_memory_mib,tenant,priority,name,utilisation"
+const accepted = "a folder or file of itp (job_id,submission_time,duration,num_gpu), philly (timestamp,duration,num_gpus,gpu_time,cluster) or openb (pod and node lists), DIR/itp+openb, or a CSV file with submit_s,duration_s,gpus,fraction,gpu_memory_mib,tenant,priority,name,utilisation,class,pool; or a workload that is drawn: market, DIR/market with the folder serving in DIR, notebooks"
 
 // Names of files in an openb folder.
 const (
@@ -29,12 +29,24 @@ const (
 
 // Read reads the trace at a path: a file, a folder of files of one format, or
 // DIR/itp+openb, where DIR holds both. The format is told by the files' headers.
+// Where no such file is, market and notebooks are what Market and Notebooks draw,
+// and DIR/market is the market of the folder serving in DIR.
 func Read(path string, o Options) (*Trace, error) {
 	clean := filepath.Clean(path)
 	if filepath.Base(clean) == "itp+openb" {
 		return readMixed(filepath.Dir(clean), o)
 	}
 	info, err := os.Stat(clean)
+	if os.IsNotExist(err) {
+		switch dir, name := filepath.Split(clean); {
+		case clean == "notebooks":
+			return Notebooks(NotebookOptions{Seed: o.Seed})
+		case clean == "market":
+			return Market("", MarketOptions{Seed: o.Seed})
+		case name == "market":
+			return Market(filepath.Join(dir, "serving"), MarketOptions{Seed: o.Seed})
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the trace cannot be read: %w; expected %s", err, accepted)
 	}
@@ -158,7 +170,7 @@ func (t *Trace) addWhole(tab *table, x Task, submit, gpus string) error {
 
 // addOwn reads a file of our own format.
 func (t *Trace) addOwn(tab *table) error {
-	if err := tab.need([]string{"submit_s", "duration_s"}, "gpus", "fraction", "gpu_memory_mib", "tenant", "priority", "name", "utilisation"); err != nil {
+	if err := tab.need([]string{"submit_s", "duration_s"}, "gpus", "fraction", "gpu_memory_mib", "tenant", "priority", "name", "utilisation", "class", "pool"); err != nil {
 		return err
 	}
 	t.Source = tab.path
@@ -173,7 +185,7 @@ func (t *Trace) addOwn(tab *table) error {
 
 // own reads a row of our own format.
 func (t *table) own() (Task, error) {
-	x := Task{Name: t.text("name"), Tenant: t.text("tenant"), Priority: cmp.Or(t.text("priority"), "normal"), Utilisation: -1}
+	x := Task{Name: t.text("name"), Tenant: t.text("tenant"), Priority: cmp.Or(t.text("priority"), "normal"), Utilisation: -1, Class: t.text("class"), Pool: t.text("pool")}
 	var err error
 	if x.Submit, err = t.seconds("submit_s"); err != nil {
 		return x, err
@@ -212,6 +224,9 @@ func (t *table) own() (Task, error) {
 	}
 	if x.Priority != "high" && x.Priority != "normal" && x.Priority != "low" {
 		return x, t.bad("priority: expected high, normal or low, got %q", x.Priority)
+	}
+	if x.Class != "" && x.Class != Training && x.Class != Inference && x.Class != Interactive {
+		return x, t.bad("class: expected training, inference or interactive, got %q", x.Class)
 	}
 	return x, nil
 }

@@ -77,6 +77,17 @@ func newTable(path string, r io.Reader) (*table, error) {
 	return t, nil
 }
 
+// newRows reads a file that has no header.
+func newRows(path string, r io.Reader, columns ...string) *table {
+	t := &table{path: path, csv: csv.NewReader(r), columns: map[string]int{}}
+	t.csv.FieldsPerRecord = -1
+	t.csv.ReuseRecord = true
+	for i, name := range columns {
+		t.columns[name] = i
+	}
+	return t
+}
+
 // broken puts an error of the CSV reader into ours.
 func (t *table) broken(err error) error {
 	if parse, ok := errors.AsType[*csv.ParseError](err); ok {

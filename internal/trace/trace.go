@@ -13,6 +13,12 @@
 //	priority        high, normal or low
 //	name            for people
 //	utilisation     share of its GPUs that it keeps busy, 0 to 1; empty = not known
+//	class           training, inference or interactive (training if empty)
+//	pool            that it is submitted to; empty = the only one
+//
+// Market and Notebooks draw workloads that no public trace has: services of models
+// with their calls, and notebooks with their cells. Utilise and Silos add to a trace
+// what its data does not say.
 //
 // Reading costs a pass over the files and a sort of the tasks.
 package trace
@@ -52,6 +58,33 @@ type Task struct {
 	MemoryMiB    int64    // main memory
 	Models       []string // GPU models it may run on; empty = any
 	Utilisation  float64  // share of its GPUs kept busy, 0 to 1; negative = not known
+
+	Class    string        // training, inference or interactive; "" = training
+	Pool     string        // pool that it is submitted to; "" = the only one
+	Load     time.Duration // from its start until it can serve or compute: a model's cold load
+	UsedMiB  int64         // GPU memory in use while it runs; 0 = not known
+	Requests []Request     // of a service or a notebook, by At: it computes only while it serves one
+	Phases   []Phase       // what it does over its life, again and again; empty = Utilisation all along
+}
+
+// Classes of tasks.
+const (
+	Training    = "training"
+	Inference   = "inference"
+	Interactive = "interactive"
+)
+
+// Request is work that comes to a running task from outside, such as a call of a
+// model or a cell of a notebook.
+type Request struct {
+	At    time.Duration // since the trace's start
+	Takes time.Duration // of the GPUs it holds, once it has begun
+}
+
+// Phase is what a task does for a while.
+type Phase struct {
+	For     time.Duration
+	Compute float64 // mean share of its GPUs in use, 0 to 1
 }
 
 // Host is a machine of the cluster that the trace ran on.
@@ -112,16 +145,25 @@ func (t *Trace) settle(path string) (*Trace, error) {
 		t.Start = t.Start.Add(first)
 	}
 	for i := range t.Tasks {
-		t.Tasks[i].Submit -= first
+		x := &t.Tasks[i]
+		x.Submit -= first
+		for k := range x.Requests {
+			x.Requests[k].At = max(0, x.Requests[k].At-first)
+		}
 	}
 	return t, nil
 }
 
-// Until returns the tasks submitted before d.
+// Until returns the tasks submitted before d, with their requests before d.
 func (t *Trace) Until(d time.Duration) *Trace {
 	out := *t
 	n, _ := slices.BinarySearchFunc(t.Tasks, d, func(x Task, d time.Duration) int { return cmp.Compare(x.Submit, d) })
-	out.Tasks = t.Tasks[:n:n]
+	out.Tasks = slices.Clone(t.Tasks[:n])
+	for i := range out.Tasks {
+		x := &out.Tasks[i]
+		k, _ := slices.BinarySearchFunc(x.Requests, d, func(r Request, d time.Duration) int { return cmp.Compare(r.At, d) })
+		x.Requests = x.Requests[:k:k]
+	}
 	return &out
 }
 
@@ -131,8 +173,8 @@ const jitter = time.Hour
 
 // Scale returns more or less of the same work: with load 0.5 each task stays with
 // a chance of a half, with 2.5 each comes twice, and a third time with a chance of a
-// half, copies up to an hour later than the original. What is drawn depends on the
-// seed alone.
+// half, copies up to an hour later than the original. A copy's requests come when the
+// original's do: its users keep their hours. What is drawn depends on the seed alone.
 func (t *Trace) Scale(load float64, seed uint64) *Trace {
 	if load == 1 {
 		return t
@@ -155,9 +197,14 @@ func (t *Trace) Scale(load float64, seed uint64) *Trace {
 		}
 	}
 	slices.SortStableFunc(out.Tasks, func(a, b Task) int { return cmp.Compare(a.Submit, b.Submit) })
-	out.Synthetic = fmt.Sprintf("load scaled by %g", load)
-	if t.Synthetic != "" {
-		out.Synthetic = t.Synthetic + "; " + out.Synthetic
-	}
+	out.Synthetic = joined(t.Synthetic, fmt.Sprintf("load scaled by %g", load))
 	return &out
+}
+
+// joined adds to what was made up.
+func joined(before, more string) string {
+	if before == "" {
+		return more
+	}
+	return before + "; " + more
 }

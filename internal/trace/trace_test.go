@@ -53,6 +53,8 @@ func wrong(x Task) string {
 		return "its priority is not known"
 	case x.Utilisation > 1:
 		return "its utilisation is over 1"
+	case x.Class != "" && x.Class != Training && x.Class != Inference && x.Class != Interactive:
+		return "its class is not known"
 	}
 	return ""
 }
