@@ -43,8 +43,8 @@ const (
 // What is measured comes from a folder such as ../shared/traces/serving; with dir ""
 // it comes from formulas fitted to the same data (see fitted), and no file is read.
 //
-//   - Popularity: the requests for each base model of genai2026. For more models than
-//     the 87 it has, ranks as r^-s with the s that its counts make most likely; for fewer,
+//   - Popularity: the requests for each base model of genai2026 (25 rows name none). For more models than
+//     the 86 it has, ranks as r^-s with the s that its counts make most likely; for fewer,
 //     its most popular ones.
 //   - W, GPUs busy on average, is such that W = Duty·GPUs. Model i of share p_i keeps
 //     w_i = W·p_i busy and is served by max(1, ⌈w_i/MaxDuty⌉) replicas, one GPU and

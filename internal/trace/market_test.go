@@ -138,6 +138,21 @@ func cv(at []time.Duration) float64 {
 	return math.Sqrt(max(0, squares/n-sum/n*sum/n)) / (sum / n)
 }
 
+// waits tells how long requests wait for the ones in front of them when each service
+// has its GPU to itself: what the static column of a simulation can reach at best.
+func waits(x *Trace) string {
+	var list []float64
+	for _, task := range x.Tasks {
+		free := task.Load
+		for _, r := range task.Requests {
+			free = max(free, r.At)
+			list = append(list, (free - r.At).Seconds())
+			free += r.Takes
+		}
+	}
+	return fmt.Sprintf("mean %.0f, median %.0f, p90 %.0f, p99 %.0f, at most %.0f s", mean(list), quantile(list, 0.5), quantile(list, 0.9), quantile(list, 0.99), quantile(list, 1))
+}
+
 // describe prints what a market is like.
 func describe(t *testing.T, x *Trace) (loads []float64) {
 	t.Helper()
@@ -154,6 +169,7 @@ func describe(t *testing.T, x *Trace) (loads []float64) {
 		n += len(task.Requests)
 		loads, memory, busy = append(loads, task.Load.Seconds()), append(memory, float64(task.UsedMiB)), append(busy, task.Utilisation)
 	}
+	t.Logf("with a GPU to itself a request waits %s", waits(x))
 	top := 0
 	var cvs []float64
 	for _, at := range byModel {

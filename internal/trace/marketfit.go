@@ -9,7 +9,7 @@ import (
 
 // Fits of genai2026. "By likelihood" is the mean and deviation of the logarithms.
 const (
-	fitZipfS      = 1.43  // exponent of popularity by rank, by likelihood: 26,823 requests for 87 base models
+	fitZipfS      = 1.43  // exponent of popularity by rank, by likelihood: 26,798 requests for 86 base models
 	fitTakes      = 30.5  // s, median of an inference; 6,254 samples, by likelihood
 	fitTakesSD    = 0.75  // so the mean is 40 s; measured: 39 s
 	fitLoad       = 22.7  // s, median of a base model's load; 7,531 samples

@@ -54,8 +54,8 @@ const (
 //	a burst    cells, geometric with mean 6, lognormal with median 20 s and σ 1.2; between
 //	           them 30 s, σ 0.8
 //	a pause    between bursts: Pareto of exponent 1.5 from p on; p is sought so that over
-//	           all sessions the cells' share is Busy (about 8 min for 0.125: a quarter of
-//	           the pauses are then over 20 min, a twentieth over an hour)
+//	           all sessions the cells' share is Busy (about 10 min for 0.125: two in five
+//	           pauses are then over 20 min, one in fourteen over an hour)
 func Notebooks(o NotebookOptions) (*Trace, error) {
 	o.Users, o.Days, o.Tenants, o.Busy = cmp.Or(o.Users, 64), cmp.Or(o.Days, 5), cmp.Or(o.Tenants, 8), cmp.Or(o.Busy, 0.125)
 	switch {
@@ -85,7 +85,7 @@ func (o NotebookOptions) sessions() []Task {
 		tenant, used := fmt.Sprintf("tenant-%d", 1+rng.IntN(o.Tenants)), int64(min(lognormal(rng, notebookMiB, notebookSD), notebookTop))
 		for d := range o.Days {
 			here, opened, long, load := rng.Float64() < comes, rng.NormFloat64()*opensSD+opens, lognormal(rng, session, sessionSD), lognormal(rng, kernel, kernelSD)
-			if !here && len(out) > 0 {
+			if !here && len(out) > 0 { // the first comes in any case: a trace has a task
 				continue
 			}
 			day := d/5*7 + d%5

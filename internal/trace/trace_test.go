@@ -162,6 +162,7 @@ func TestRefused(t *testing.T) {
 		{"zero duration", ownHead + "1,0,1,,,,,,\n", 2, "more than 0"},
 		{"priority", ownHead + "1,2,1,,,,urgent,,\n", 2, "high, normal or low"},
 		{"utilisation", ownHead + "1,2,1,,,,,,7\n", 2, "from 0 to 1"},
+		{"class", "submit_s,duration_s,class\n1,2,batch\n", 2, "training, inference or interactive"},
 		{"quotes", ownHead + "1,\"2,1,,,,,,\n", 2, "not a row of CSV"},
 		{"itp", itpHead + "a,1,x,1\n", 2, "duration: expected"},
 		{"itp with another column", "job_id,submission_time,duration,num_gpu,x\n", 1, "not known"},
@@ -237,6 +238,7 @@ func draw(rng *rand.Rand) *Trace {
 		case 2:
 			x.GPUMemoryMiB = 1 + rng.Int64N(80000)
 		}
+		x.Class, x.Pool = []string{"", Training, Inference, Interactive}[rng.IntN(4)], []string{"", "p"}[rng.IntN(2)]
 		if rng.IntN(2) == 0 {
 			x.Utilisation = float64(rng.IntN(101)) / 100
 		}
@@ -311,7 +313,7 @@ func fuzz(f *testing.F, seeds ...string) {
 }
 
 func FuzzOwn(f *testing.F) {
-	fuzz(f, ownHead+"0,10,1,,,a,high,x,0.5\n1,20,,0.25,1000,b,,y,\n", "duration_s,submit_s\n1e3,0x1p4\n")
+	fuzz(f, ownHead+"0,10,1,,,a,high,x,0.5\n1,20,,0.25,1000,b,,y,\n", "duration_s,submit_s\n1e3,0x1p4\n", "duration_s,submit_s,class,pool\n1,1,inference,a\n")
 }
 
 func FuzzITP(f *testing.F) {

@@ -119,7 +119,7 @@ func (t *Trace) Utilise(cdfFile string, seed uint64) (*Trace, error) {
 // not depend on a task's GPU time; the tasks' means lie further apart than in truth,
 // since within one task high and low samples even out.
 //
-// With m the mean, U uniform in 0 to 1 and L the load, at most a tenth of the life D:
+// Phases begin after the load. With m the mean, U uniform in 0 to 1 and L the load, at most a tenth of the life D:
 //
 //	m' = min(1, m·D/(D−L))     after the load, so that m is the mean over all of D
 //	h  = m' + (1−m')·U         share of the GPUs in use while it computes
@@ -165,7 +165,7 @@ func (x *Task) phase(c *CDF, rng *rand.Rand) {
 		x.Phases = []Phase{{each, 0}}
 		return
 	}
-	busy := time.Duration(float64(each) * after / high)
+	busy := max(1, time.Duration(float64(each)*after/high)) // a phase of no time would never end
 	x.Phases = []Phase{{busy, high}}
 	if busy < each {
 		x.Phases = append(x.Phases, Phase{each - busy, 0})
