@@ -111,15 +111,17 @@ func (t *Trace) Utilise(cdfFile string, seed uint64) (*Trace, error) {
 }
 
 // UtiliseBy returns the same work in which each task has a mean utilisation drawn from
-// a distribution, a load and phases with that mean. Tasks with requests or phases, and
-// utilisations that the data says, stay.
+// a distribution, a load and phases with that mean. Services, notebooks, tasks with requests or
+// phases, and utilisations that the data says, stay: a service without a request that
+// day is idle, not training.
 //
 // The published distributions are of samples at instants. They are used as if each
 // task's mean were one such sample. The mean over all tasks is right if utilisation does
 // not depend on a task's GPU time; the tasks' means lie further apart than in truth,
 // since within one task high and low samples even out.
 //
-// Phases begin after the load. With m the mean, U uniform in 0 to 1 and L the load, at most a tenth of the life D:
+// Phases begin after the load. With m the mean, U uniform in 0 to 1 and L the load, at
+// most a tenth of the life D:
 //
 //	m' = min(1, m·D/(D−L))     after the load, so that m is the mean over all of D
 //	h  = m' + (1−m')·U         share of the GPUs in use while it computes
@@ -133,7 +135,8 @@ func (t *Trace) UtiliseBy(c *CDF, seed uint64) *Trace {
 	out.Tasks = slices.Clone(t.Tasks)
 	rng := rand.New(rand.NewPCG(seed, 0x0711))
 	for i := range out.Tasks {
-		if x := &out.Tasks[i]; len(x.Requests) == 0 && len(x.Phases) == 0 {
+		x := &out.Tasks[i]
+		if training := x.Class == "" || x.Class == Training; training && len(x.Requests) == 0 && len(x.Phases) == 0 {
 			x.phase(c, rng)
 		}
 	}
