@@ -211,7 +211,8 @@ func (p *pool) enter(e *Engine, t *Task) {
 		t.inLine = true
 		return
 	}
-	t.kind = queue.Kind{Tenant: t.Spec.Tenant, Priority: t.Spec.Priority, Latency: t.Spec.Class.Latency(), Request: queue.ShapeOf(p.effective(t.Spec.Request))}
+	t.kind = queue.Kind{Tenant: t.Spec.Tenant, Priority: t.Spec.Priority, Latency: t.Spec.Class.Latency(),
+		Fixed: t.Spec.External() || t.Spec.NoPreempt, Request: queue.ShapeOf(p.effective(t.Spec.Request))}
 	if a := e.arrays[t.Array]; a != nil && a.limit > 0 {
 		t.kind.Array = t.Array
 	}

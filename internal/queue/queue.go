@@ -32,6 +32,7 @@ type Kind struct {
 	Latency  bool // inference and interactive work
 	Request  Shape
 	Array    work.TaskID // of tasks of an array with a limit: they block each other only; else 0
+	Fixed    bool        // cannot be asked to leave, so that they are nobody's guests
 	Host     int         // 1 + the only host that may have them; 0 = any
 }
 
