@@ -99,7 +99,7 @@ func (e *Engine) applyLease(f Fact) {
 			switch p.Phase {
 			case PhaseCarving, PhaseReady, PhaseEnded:
 				p.Phase = PhaseFreeing
-				if l.Runs != 0 { // its process was started long ago
+				if l.Runs != 0 && p.Exit == nil { // its process was started long ago
 					p.Phase = PhaseStopping
 				}
 			case PhaseStarting, PhaseRunning, PhaseSuspending, PhaseVacating, PhaseParked, PhaseResuming:

@@ -293,6 +293,7 @@ func (e *Engine) endSleep(t *Task) {
 	p := l.Parts[0]
 	waits := t.inLine
 	e.sleepsNoMore(l)
+	t.Awake = true // until it runs
 	if waits {
 		e.countWaiting(t, 1) // the placement counts it off
 	}
@@ -362,7 +363,7 @@ func (e *Engine) makeWay(t *Task, part *Part, n int) {
 				n -= len(l.Parts[min(held.Owner.Member, len(l.Parts)-1)].Slices) // it goes already
 			case v.Use.Kind == elastic.Idle && e.mayPark(v) && e.now.Sub(v.Use.Since) >= wakeIdle:
 				idle = append(idle, v)
-			case mine && v.State == work.StateRunning && !v.Spec.External() && !v.Spec.NoPreempt && e.now >= t.Queued.Add(lendBound):
+			case mine && v.State == work.StateRunning && !v.Spec.External() && !v.Spec.NoPreempt && (e.onIdle(v) != work.IdlePark || e.now >= t.Queued.Add(lendBound)):
 				guests = append(guests, v)
 			}
 		}
@@ -396,8 +397,8 @@ func (e *Engine) makeWay(t *Task, part *Part, n int) {
 }
 
 // Bounds of waking. wakeIdle is how long a task must have been idle for a woken one to
-// take its GPU; lendBound is how long a woken one waits for someone to idle before guests
-// on its own GPUs must give way.
+// take its GPU; lendBound is how long a woken one waits for
+// a guest on its own GPUs to idle that loses nothing by being parked; others yield at once.
 const (
 	wakeIdle  = 2 * time.Second
 	lendBound = 10 * time.Second

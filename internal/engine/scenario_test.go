@@ -464,6 +464,21 @@ func habit(s *work.Spec, key, v string, now work.Time) (err error) {
 		s.AfterAny, err = taskIDs(v)
 	case "hold":
 		s.Hold = true
+	case "on-idle":
+		s.OnIdle = work.IdleAction(v)
+	case "on-resize":
+		s.OnResize = work.ResizeBy(v)
+	case "min":
+		s.MinMilli, err = strconv.Atoi(v)
+	case "max":
+		s.MaxMilli, err = strconv.Atoi(v)
+	case "no-share":
+		s.NoShare = true
+	case "no-preempt":
+		s.NoPreempt = true
+	case "label":
+		k, x, _ := strings.Cut(v, ":")
+		s.Labels = map[string]string{k: x}
 	case "array":
 		var a work.Array
 		a, err = work.ParseArray(v)
