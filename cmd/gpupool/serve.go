@@ -59,7 +59,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if err != nil {
 		return err
 	}
-	drv, hardware, err := fakeDriver(o.Config.Server.Fake)
+	drv, hardware, err := fakeDriver(o.Config.Server.Fake, filepath.Join(data, "fake-load"), log)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if err != nil {
 		return fmt.Errorf("this program's own file cannot be found, and tasks need it as their shim: %w", err)
 	}
-	runs, err := process.New(filepath.Join(data, "run"), process.Options{ShimCommand: []string{exe, shimCommand}, Log: log})
+	runs, err := process.New(filepath.Join(data, "run"), process.Options{ShimCommand: []string{exe, shimCommand}, Log: log, Checkpoint: o.Config.Elastic.Checkpoint})
 	if err != nil {
 		return err
 	}
@@ -265,8 +265,9 @@ func writeServerFile(data, url string) error {
 	return writeFile(filepath.Join(data, cli.ServerFile), b)
 }
 
-// fakeDriver makes the GPUs that are not real, and says so.
-func fakeDriver(shape string) (driver.Driver, string, error) {
+// fakeDriver makes the GPUs that are not real, and says so. How busy each task keeps them
+// can be written into the file load.
+func fakeDriver(shape, load string, log *slog.Logger) (driver.Driver, string, error) {
 	why := "as asked by --fake"
 	if shape == "" {
 		shape, why = defaultFake, "as this version has no driver for real ones"
@@ -275,7 +276,7 @@ func fakeDriver(shape string) (driver.Driver, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	d, err := fake.New(hosts, gpu.Builtin(), fake.Options{})
+	d, err := fake.New(hosts, gpu.Builtin(), fake.Options{Load: fake.LoadFile(load, func(err error) { log.Warn("the load of fake GPUs stays as it was", "err", err) })})
 	if err != nil {
 		return nil, "", err
 	}

@@ -21,6 +21,9 @@ func (s *server) actionRoutes(tag string) {
 		{"release", "Let a task go on that is held", func(id work.TaskID, by string) engine.Event { return engine.Hold{Task: id, By: by} }},
 		{"checkpoint", "Say that a running task has saved its work: stopped now, it would lose nothing",
 			func(id work.TaskID, _ string) engine.Event { return engine.Checkpoint{Task: id} }},
+		{"park", "Suspend a running task and lend its GPUs, until it is woken", func(id work.TaskID, by string) engine.Event { return engine.Park{Task: id, By: by} }},
+		{"wake", "Let a parked task go on, as soon as its host has GPUs for it; of one that runs: say that it is in use",
+			func(id work.TaskID, by string) engine.Event { return engine.Wake{Task: id, By: by} }},
 		{"preempt", "Send a running task back to the queue", func(id work.TaskID, by string) engine.Event { return engine.Preempt{Task: id, By: by} }},
 	} {
 		register(s, op{id: a.name + "-task", method: post, path: one + "/" + a.name, says: a.says, tag: tag},

@@ -34,6 +34,8 @@ var matrix = map[string]struct {
 	"hold-task":       {task("/hold"), "", 404, 409, 409}, // it runs
 	"release-task":    {task("/release"), "", 404, 409, 409},
 	"checkpoint-task": {task("/checkpoint"), "", 404, 200, 200},
+	"park-task":       {task("/park"), "", 404, 409, 409}, // a part of a GPU
+	"wake-task":       {task("/wake"), "", 404, 200, 200},
 	"preempt-task":    {task("/preempt"), "", 404, 200, 200},
 	"task-logs":       {task("/logs"), "", 404, 200, 200},
 	"create-lease":    {at("/v1/leases"), `{"tenant":"alice","gpus":"1/7"}`, 403, 201, 201},
@@ -43,6 +45,7 @@ var matrix = map[string]struct {
 	"release-lease":   {lease("?epoch=1"), "", 404, 200, 200},
 	"list-hosts":      {at("/v1/hosts"), "", 200, 200, 200},
 	"list-gpus":       {at("/v1/gpus"), "", 200, 200, 200},
+	"set-pool-mode":   {at("/v1/pools/main/mode"), `{"mode":"dynamic"}`, 403, 403, 200},
 	"list-pools":      {at("/v1/pools"), "", 200, 200, 200},
 	"list-tenants":    {at("/v1/tenants"), "", 200, 200, 200},
 	"get-tenant":      {at("/v1/tenants/alice"), "", 404, 200, 200},

@@ -17,6 +17,7 @@ func (s *server) poolRoutes() {
 	register(s, op{id: "whoami", method: get, path: "/v1/whoami", says: "Say who the token belongs to, and what the server is", tag: tag}, s.whoami)
 	register(s, op{id: "list-hosts", method: get, path: "/v1/hosts", says: "List hosts", tag: tag}, s.listHosts)
 	register(s, op{id: "list-gpus", method: get, path: "/v1/gpus", says: "List GPUs and what stands on them", tag: tag}, s.listGPUs)
+	register(s, op{id: "set-pool-mode", method: put, path: "/v1/pools/{name}/mode", says: "Set the mode of a pool, beside the settings file, until that names another", tag: tag, admin: true}, s.setMode)
 	register(s, op{id: "list-pools", method: get, path: "/v1/pools", says: "List pools in their order", tag: tag}, s.listPools)
 }
 
@@ -88,6 +89,24 @@ func (s *server) listPools(_ context.Context, in *PageQuery) (*answer[apitype.Pa
 	return pageOf(items, in.Limit, func(apitype.Pool) string { return strconv.FormatUint(last, 10) }), nil
 }
 
+func (s *server) setMode(ctx context.Context, in *struct {
+	Name string `path:"name" maxLength:"128"`
+	Body apitype.PoolMode
+}) (*answer[apitype.Pool], error) {
+	if _, err := s.host.Do(ctx, engine.SetMode{Pool: in.Name, Mode: work.PoolMode(in.Body.Mode), By: who(ctx).String()}); err != nil {
+		return nil, err
+	}
+	var out apitype.Pool
+	s.host.Read(func(e *engine.Engine) {
+		for _, p := range pools(e) {
+			if p.Name == in.Name {
+				out = p
+			}
+		}
+	})
+	return answerOf(out, nil)
+}
+
 // accepted is up to how many waiting tasks a pool takes normal and low priority; nil = any.
 func accepted(p work.Pool) (normal, low *int) {
 	if p.Capacity > 0 {
@@ -106,7 +125,7 @@ func pools(e *engine.Engine) []apitype.Pool {
 	index := map[string]int{}
 	for i, p := range e.Pools() {
 		index[p.Name] = i
-		x := apitype.Pool{Name: p.Name, Mode: string(p.Mode), Waiting: p.Waiting, Capacity: p.Capacity,
+		x := apitype.Pool{Name: p.Name, Mode: string(p.InForce), Waiting: p.Waiting, Idle: p.Idle, Parked: p.Parked, Capacity: p.Capacity,
 			BorrowFrom: slices.Clone(p.BorrowFrom), Reserve: p.ReserveGPUs}
 		x.NormalUpTo, x.LowUpTo = accepted(p.Pool)
 		if p.TTL > 0 {

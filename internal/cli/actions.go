@@ -81,6 +81,20 @@ func (a *App) actionCmds() []*cobra.Command {
 				return api.Checkpoint(ctx, id)
 			},
 				func(t apitype.Task) string { return fmt.Sprintf("task %d has saved its work", t.ID) }}),
+		a.actionCmd("park TASK...", "Suspend running tasks and lend their GPUs",
+			"Suspends running tasks where they are and lends their GPUs to others. A parked task keeps its CPU and memory; gpupool wake lets it go on.",
+			action{func(ctx context.Context, api *client.Client, id uint64) (apitype.Task, error) {
+				return api.Park(ctx, id)
+			},
+				func(t apitype.Task) string {
+					return fmt.Sprintf("task %d is being parked: gpupool wake %d lets it go on", t.ID, t.ID)
+				}}),
+		a.actionCmd("wake TASK...", "Let parked tasks go on",
+			"Lets parked tasks go on. They need GPUs of their host again: who idles there or is a guest on their GPUs gives way. Of a running task it says that someone uses it.",
+			action{func(ctx context.Context, api *client.Client, id uint64) (apitype.Task, error) {
+				return api.Wake(ctx, id)
+			},
+				func(t apitype.Task) string { return fmt.Sprintf("task %d is woken; it is %s", t.ID, t.State) }}),
 		a.actionCmd("preempt TASK...", "Send running tasks back to the queue",
 			"Ends running tasks (SIGTERM, grace, SIGKILL) and puts them back into line, where they start anew when there is room.",
 			action{func(ctx context.Context, api *client.Client, id uint64) (apitype.Task, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
 	"github.com/gpupool/gpupool/internal/api/client"
+	"github.com/gpupool/gpupool/internal/work"
 )
 
 func (a *App) eventsCmd() *cobra.Command {
@@ -69,6 +70,22 @@ func eventText(ev apitype.Event) (string, error) {
 		words, err = in(raw, func(f reservedFact) string { return f.words(ev.At) })
 	case "pool.asked":
 		words, err = in(raw, askedFact.words)
+	case "task.use":
+		words, err = in(raw, func(f useFact) string { return f.words(ev.At) })
+	case "task.suspending":
+		words, err = in(raw, func(f suspendingFact) string { return "is being suspended: " + f.Reason.Message })
+	case "task.suspended":
+		words = "is suspended; its GPUs are being freed"
+	case "task.woken":
+		words, err = in(raw, func(f heldFact) string { return "woken by " + f.By })
+	case "task.resuming":
+		words = "goes on where it is"
+	case "task.resumed":
+		words = "runs again"
+	case "task.movefailed":
+		words, err = in(raw, func(f moveFact) string { return f.Move + " failed: " + f.Why })
+	case "pool.mode":
+		words, err = in(raw, func(f modeFact) string { return fmt.Sprintf("pool %s is %s, set by %s", f.Pool, f.Mode, f.By) })
 	}
 	if words == "" || err != nil {
 		return string(raw), nil //nolint:nilerr // shown as it is
@@ -95,6 +112,49 @@ func (f heldFact) words() string {
 		return "held by " + f.By
 	}
 	return "released by " + f.By
+}
+
+type useFact struct {
+	Use struct {
+		Kind  string `json:"kind"`
+		Since int64  `json:"since"`
+		MiB   int64  `json:"memory_mib"`
+	} `json:"use"`
+}
+
+func (f useFact) words(now time.Time) string {
+	since := " since " + clock(time.Unix(0, f.Use.Since), now)
+	switch f.Use.Kind {
+	case "idle":
+		if f.Use.MiB > 0 {
+			return "its GPUs idle" + since + ", with " + work.FormatMiB(f.Use.MiB) + " loaded"
+		}
+		return "its GPUs idle" + since
+	case "light":
+		return "uses little of its GPUs" + since
+	case "hot":
+		return "uses all of its GPUs" + since
+	case "steady":
+		return "uses its GPUs"
+	}
+	return "how it uses its GPUs is not known"
+}
+
+type suspendingFact struct {
+	Reason struct {
+		Message string `json:"message"`
+	} `json:"reason"`
+}
+
+type moveFact struct {
+	Move string `json:"move"`
+	Why  string `json:"why"`
+}
+
+type modeFact struct {
+	Pool string `json:"pool"`
+	Mode string `json:"mode"`
+	By   string `json:"by"`
 }
 
 type askedFact struct {

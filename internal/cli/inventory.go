@@ -134,7 +134,7 @@ func (a *App) hostsCmd() *cobra.Command {
 }
 
 func (a *App) poolsCmd() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "pools", Short: "List pools", Args: cobra.NoArgs,
 		RunE: a.call(func(ctx context.Context, api *client.Client, _ []string) error {
 			pools, err := api.Pools(ctx)
@@ -145,15 +145,39 @@ func (a *App) poolsCmd() *cobra.Command {
 				var rows [][]string
 				for _, p := range pools {
 					rows = append(rows, []string{p.Name, p.Mode, fmt.Sprint(p.Hosts), fmt.Sprint(p.GPUs), fmt.Sprint(p.FreeGPUs),
-						gpuCount(p.HeldGPUs), fmt.Sprint(p.Unusable), fmt.Sprint(p.Running), ofMost(p.Waiting, p.Capacity), refuses(p), p.TTL})
+						gpuCount(p.HeldGPUs), fmt.Sprint(p.Unusable), fmt.Sprint(p.Running), fmt.Sprint(p.Parked), ofMost(p.Waiting, p.Capacity), refuses(p), p.TTL})
 				}
-				tabs(w, []string{"POOL", "MODE", "HOSTS", "GPUS", "FREE", "HELD", "UNUSABLE", "RUNNING", "WAITING", "REFUSES AT", "TTL"}, rows)
+				tabs(w, []string{"POOL", "MODE", "HOSTS", "GPUS", "FREE", "HELD", "UNUSABLE", "RUNNING", "PARKED", "WAITING", "REFUSES AT", "TTL"}, rows)
 				for _, p := range pools {
 					if p.Warning != "" {
 						fmt.Fprintf(a.Err, "pool %s: %s\n", p.Name, p.Warning)
 					}
 				}
 			})
+		}),
+	}
+	c.AddCommand(a.setModeCmd())
+	return c
+}
+
+func (a *App) setModeCmd() *cobra.Command {
+	modes := []string{"static", "dynamic"}
+	return &cobra.Command{
+		Use: "set-mode POOL MODE", Short: "Set the mode of a pool: " + strings.Join(modes, " or "), Args: cobra.ExactArgs(2),
+		Long: "Sets the mode of a pool, beside the settings file, until that names another. What runs goes on as it is; what is parked stays so until it is woken.",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 1 {
+				return modes, cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: a.call(func(ctx context.Context, api *client.Client, args []string) error {
+			p, err := api.SetMode(ctx, args[0], args[1])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.Out, "pool %s is %s\n", p.Name, p.Mode)
+			return nil
 		}),
 	}
 }

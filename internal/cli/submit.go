@@ -52,6 +52,9 @@ func (s *specFlags) register(c *cobra.Command) {
 	f.StringSliceVar(&s.after, "after", nil, "start once these tasks have succeeded, such as 12,13; the first of an array stands for all of it")
 	f.StringSliceVar(&s.afterAny, "after-any", nil, "start once these tasks have ended, however")
 	f.BoolVar(&s.spec.Hold, "hold", false, "wait until released (gpupool release)")
+	f.StringVar(&s.spec.OnIdle, "on-idle", "", "when its GPUs are not used: keep, park (suspend it and lend them) or stop (default: the pool's rule for its class)")
+	f.BoolVar(&s.spec.NoPreempt, "no-preempt", false, "it never has to yield; so it is never placed on GPUs that may be asked back")
+	f.StringToStringVar(&s.spec.Labels, "label", nil, "KEY=VALUE, for exemptions and for people; may be repeated")
 	f.StringVar(&s.spec.Array, "array", "", "one task for each index: 0-99, 0-98:2 for every second, 0-99%10 for ten at once; each has $GPUPOOL_ARRAY_INDEX")
 	f.DurationVar(&s.retry, "retry", 0, "while the queue is full, try again as the server says, for this long")
 	f.StringVar(&s.key, "idempotency-key", "", "submitting twice with one key gives one task")
@@ -60,6 +63,7 @@ func (s *specFlags) register(c *cobra.Command) {
 	}
 	complete("priority", priorities()...)
 	complete("class", "training", "inference", "interactive")
+	complete("on-idle", "keep", "park", "stop")
 	complete("isolation", "mig", "shared", "any")
 	complete("gpus", "1", "2", "4", "8", "1/7", "2/7", "0.5", "1g.10gb", "3g.40gb", "20GiB")
 }
@@ -88,7 +92,8 @@ func (s *specFlags) read(c *cobra.Command, in io.Reader, command []string) (apit
 		"estimate": func() { spec.Estimate = s.spec.Estimate }, "checkpoint-every": func() { spec.Checkpoint = s.spec.Checkpoint },
 		"deadline": func() { spec.Deadline = s.spec.Deadline }, "after": func() { spec.After = s.spec.After },
 		"after-any": func() { spec.AfterAny = s.spec.AfterAny }, "hold": func() { spec.Hold = s.spec.Hold },
-		"array": func() { spec.Array = s.spec.Array },
+		"array": func() { spec.Array = s.spec.Array }, "on-idle": func() { spec.OnIdle = s.spec.OnIdle },
+		"no-preempt": func() { spec.NoPreempt = s.spec.NoPreempt }, "label": func() { spec.Labels = s.spec.Labels },
 	} {
 		if c.Flags().Changed(flag) {
 			take()

@@ -43,10 +43,17 @@ func (c Config) check() error {
 		{"allocation.timeout (seconds)", 0.1, 86400, time.Duration(c.Allocation.Timeout).Seconds()},
 		{"sharing.tasks_per_gpu", 1, 64, float64(c.Sharing.Tasks)},
 		{"elastic.scan_every (seconds)", 0.1, 3600, time.Duration(c.Elastic.Scan).Seconds()},
+		{"elastic.idle_after (seconds)", 10, 30 * 86400, time.Duration(c.Elastic.IdleAfter).Seconds()},
+		{"elastic.cooldown (seconds)", 1, 86400, time.Duration(c.Elastic.Cooldown).Seconds()},
 		{"alerts.waiting_above", 0, 1e6, float64(c.Alerts.Waiting)},
 	}...) {
 		if !(x.got >= x.low && x.got <= x.high) { // a NaN is outside too
 			return fmt.Errorf("%s: expected %g to %g, got %g", x.name, x.low, x.high, x.got)
+		}
+	}
+	for _, a := range []string{c.Elastic.OnIdle.Training, c.Elastic.OnIdle.Inference, c.Elastic.OnIdle.Interactive} {
+		if a != string(work.IdleKeep) && a != string(work.IdlePark) && a != string(work.IdleStop) {
+			return fmt.Errorf("elastic.on_idle: expected keep, park or stop, got %q", a)
 		}
 	}
 	if c.Elastic.Low > c.Elastic.High {

@@ -148,9 +148,12 @@ pools:
 		t.Fatal(err)
 	}
 	none, half := 0.0, 0.5
+	idle := work.PoolElastic{Low: 0.6, High: 0.9, Spare: 0.7, IdleBelow: 0.05, Cooldown: 2 * time.Minute,
+		OnIdle: map[work.Class]work.IdleAction{work.Training: work.IdleKeep, work.Inference: work.IdleKeep, work.Interactive: work.IdleKeep},
+		After:  map[work.Class]time.Duration{work.Training: 30 * time.Minute, work.Inference: 30 * time.Minute, work.Interactive: 30 * time.Minute}}
 	want := []work.Pool{
-		{Name: "a", Mode: work.Dynamic, TTL: time.Hour, Weight: &none, BorrowFrom: []string{"b"}, ReserveGPUs: 1.5, ScaleOutEvery: 2 * time.Minute, MinRuntime: time.Minute, PreemptPerHour: 6},
-		{Name: "b", Mode: work.Dynamic, TTL: time.Hour, Weight: &half, Capacity: 50, BackPressure: 0.6, AskAt: 5, ScaleOutEvery: 2 * time.Minute, MinRuntime: time.Minute, PreemptPerHour: 6},
+		{Name: "a", Mode: work.Dynamic, TTL: time.Hour, Weight: &none, BorrowFrom: []string{"b"}, ReserveGPUs: 1.5, ScaleOutEvery: 2 * time.Minute, MinRuntime: time.Minute, PreemptPerHour: 6, Elastic: idle},
+		{Name: "b", Mode: work.Dynamic, TTL: time.Hour, Weight: &half, Capacity: 50, BackPressure: 0.6, AskAt: 5, ScaleOutEvery: 2 * time.Minute, MinRuntime: time.Minute, PreemptPerHour: 6, Elastic: idle},
 	}
 	if got := c.WorkPools(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -161,12 +164,12 @@ pools:
 }
 
 func TestIdle(t *testing.T) {
-	c, err := Parse("x", []byte("elastic:\n  low_mark: 50%\n  scan_every: 1s\n"))
+	c, err := Parse("x", []byte("alerts:\n  waiting_above: 7\nelastic:\n  low_mark: 50%\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Idle(); !reflect.DeepEqual(got, []string{"elastic.low_mark"}) {
-		t.Errorf("got %v, want only the mark: scanning works already", got)
+	if got := c.Idle(); !reflect.DeepEqual(got, []string{"alerts.waiting_above"}) {
+		t.Errorf("got %v, want only the alert: marks work already", got)
 	}
 }
 

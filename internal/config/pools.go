@@ -30,8 +30,18 @@ func (c Config) workPool(p Pool) work.Pool {
 	if p.TTL != 0 {
 		out.TTL = time.Duration(p.TTL)
 	}
+	out.Elastic = c.Elastic.pool()
 	if q.ScaleOut.Any() {
 		out.ScaleOutEvery = time.Duration(q.ScaleOut.Cooldown)
+	}
+	return out
+}
+
+func (x Elastic) pool() work.PoolElastic {
+	out := work.PoolElastic{Low: float64(x.Low), High: float64(x.High), Spare: float64(x.Idle), IdleBelow: float64(x.None), Cooldown: time.Duration(x.Cooldown), Exempt: x.Exempt,
+		OnIdle: map[work.Class]work.IdleAction{}, After: map[work.Class]time.Duration{}}
+	for class, action := range map[work.Class]string{work.Training: x.OnIdle.Training, work.Inference: x.OnIdle.Inference, work.Interactive: x.OnIdle.Interactive} { // order: a map again
+		out.OnIdle[class], out.After[class] = work.IdleAction(action), time.Duration(x.IdleAfter)
 	}
 	return out
 }

@@ -55,6 +55,9 @@ const (
 // light until it passes the spare mark, and hot until it falls under it, so that one
 // near a mark does not go back and forth.
 func (m Marks) Judge(w *Window, now work.Time, was Use) Use {
+	if w.At() == 0 || w.blind || w.At() < now-work.Time(time.Minute) {
+		return Use{Kind: Unknown, Since: now}
+	}
 	if since := w.IdleSince(); since != 0 {
 		if now.Sub(since) >= idleLeast {
 			return Use{Kind: Idle, Since: since, MemMiB: max(w.MemMiB(), 0)}
@@ -68,8 +71,6 @@ func (m Marks) Judge(w *Window, now work.Time, was Use) Use {
 	p50, _ := w.Quantile(0.5, sustained)
 	u := Use{Kind: Steady, Since: now, Compute: p95, MemMiB: max(w.MemMiB(), 0)}
 	switch {
-	case w.At() == 0 || w.At() < now-work.Time(time.Minute):
-		return Use{Kind: Unknown, Since: now}
 	case took < sustained:
 		if was.Kind == Light || was.Kind == Hot {
 			u.Kind = was.Kind

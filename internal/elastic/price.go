@@ -32,10 +32,3 @@ func (p Price) Total() time.Duration { return p.Suspend + p.Resume }
 // never loses more than twice what someone would who knew (ski rental: Karlin et al.,
 // Competitive snoopy caching, Algorithmica 1988).
 func WorthParking(idle time.Duration, p Price) bool { return idle >= p.Total() }
-
-// WorthRestarting reports whether it is worth to end a task and to start it again
-// elsewhere or smaller: what that loses, in seconds of GPUs, against what those who wait
-// will have of it, GPUs times how long they are expected to run there.
-func WorthRestarting(lostGPUSeconds, gainedGPUSeconds float64) bool {
-	return gainedGPUSeconds > 2*lostGPUSeconds
-}

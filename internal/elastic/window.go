@@ -38,6 +38,7 @@ type Window struct {
 	idle   work.Time // since when its use is none; 0 = it is not
 	busy   float64   // seconds of compute since the last Drain
 	took   time.Duration
+	blind  bool // the last sample did not know
 }
 
 // alike is the difference of use below which two spans are one.
@@ -47,7 +48,7 @@ const alike = 0.02
 // ends an idle time, as nobody can say that it lasted. Use below idle is none.
 func (w *Window) Add(now work.Time, took time.Duration, compute float64, memMiB int64, idle float64) {
 	took = min(max(took, 0), now.Sub(w.at))
-	w.at, w.memMiB = now, memMiB
+	w.at, w.memMiB, w.blind = now, memMiB, compute < 0
 	switch {
 	case compute < 0:
 		w.idle = 0

@@ -199,7 +199,7 @@ func (l *Ledger) mayBePlaced(f Placed) error {
 	if t.back() {
 		return fmt.Errorf("task %d is placed while it is held, or before what it comes after has ended", t.ID)
 	}
-	if x := l.shadow.tenants[t.Spec.Tenant]; x != nil && x.MaxRunning > 0 && l.shadow.use[x.Name].running >= x.MaxRunning {
+	if x := l.shadow.tenants[t.Spec.Tenant]; x != nil && f.Runs == 0 && x.MaxRunning > 0 && l.shadow.use[x.Name].running >= x.MaxRunning {
 		return fmt.Errorf("tenant %s has %d tasks that hold something before one more is placed, and may have %d", x.Name, l.shadow.use[x.Name].running, x.MaxRunning)
 	}
 	return nil

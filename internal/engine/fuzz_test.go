@@ -58,7 +58,7 @@ func sampleFacts() []Fact {
 		Resuming{o},
 		Resumed{o},
 		MoveFailed{1, work.MovePark, "how"},
-		ModeSet{"p", work.Shadow, "ann", "why", []string{"log"}},
+		ModeSet{"p", work.Static, "ann", "why", []string{"log"}},
 	}
 }
 

@@ -30,6 +30,7 @@ type world struct {
 	steps   int
 	deep    bool     // compare with the replayed state after every step, not after every tenth
 	limited bool     // tenant b has a limit
+	idling  bool     // tasks have whole GPUs and leave them idle, so that they are parked and woken
 	facts   []string // encoded, when kept
 	keep    bool
 	blind   bool // compare with nothing: other checks are what is tested
@@ -52,8 +53,12 @@ func newWorld(seed uint64) *world {
 	cfg := testConfig()
 	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), e: New(cfg), ledger: NewLedger(cfg), now: 1_000_000_000,
 		away: map[string]bool{}, broken: map[string]bool{}}
+	w.idling = seed%4 == 3
 	for h := range 2 + w.rng.IntN(2) {
 		info := gpu.HostInfo{Name: fmt.Sprintf("h%d", h), CPUMilli: 16000, MemMiB: 64 << 10}
+		if w.idling {
+			info.CPUMilli, info.MemMiB = 64000, 512<<10
+		}
 		model := "H100-80GB"
 		if h == 2 {
 			model = "T4"
@@ -276,6 +281,9 @@ func (w *world) spec() work.Spec {
 	if s.Request.CPUMilli == 0 {
 		s.Request.CPUMilli = pick[int64](w, 0, 1000, 6000)
 	}
+	if w.idling && w.chance(80) {
+		s.Request = work.Request{GPUs: 1 + w.rng.IntN(2), CPUMilli: s.Request.CPUMilli}
+	}
 	if w.chance(15) {
 		s.Command, s.LeaseTTL = nil, time.Minute
 	}
@@ -299,6 +307,9 @@ func (w *world) habits(s *work.Spec) {
 		}
 	}
 	s.OnIdle = pick(w, "", "", work.IdleKeep, work.IdlePark, work.IdleStop)
+	if w.idling && w.chance(70) {
+		s.OnIdle, s.MaxRuntime, s.TTL = work.IdlePark, 0, -1
+	}
 	s.NoPreempt = w.chance(10)
 	s.Estimate = pick(w, 0, 0, 30*time.Second, 5*time.Minute)
 	s.Checkpoint = pick(w, 0, 0, 20*time.Second)
@@ -319,6 +330,11 @@ func (w *world) randomEvent() Event {
 		w.now = w.now.Add(3 * time.Minute)
 	}
 	for {
+		if w.idling && w.chance(60) {
+			if ev := w.idleEvent(); ev != nil {
+				return ev
+			}
+		}
 		switch w.rng.IntN(26) {
 		case 22, 23:
 			return w.used()
@@ -356,7 +372,7 @@ func (w *world) randomEvent() Event {
 			}
 		case 10:
 			pools := w.somePools()
-			return pick[Event](w, Tick{}, Tick{}, SetMode{pick(w, "main", "rest"), pick(w, work.Dynamic, work.Dynamic, work.Shadow, work.Static), "ann"}, Resume{}, ProcessesSeen{slices.Clone(w.procs)}, SetTenant{w.tenant("b")}, SetTenant{w.tenant("c")},
+			return pick[Event](w, Tick{}, Tick{}, SetMode{pick(w, "main", "rest"), pick(w, work.Dynamic, work.Dynamic, work.Static), "ann"}, Resume{}, ProcessesSeen{slices.Clone(w.procs)}, SetTenant{w.tenant("b")}, SetTenant{w.tenant("c")},
 				SetPools{pools}, SetPools{pools[:1]}, RemoveTenant{"c"})
 		case 11, 12:
 			if len(w.tasks) > 0 {
@@ -371,6 +387,21 @@ func (w *world) randomEvent() Event {
 			}
 		}
 	}
+}
+
+// idleEvent is what happens where tasks leave their GPUs idle: answers, mostly.
+func (w *world) idleEvent() Event {
+	switch n := w.rng.IntN(10); {
+	case n < 2:
+		return w.used()
+	case n < 4 && len(w.tasks) > 0:
+		return Wake{pick(w, w.tasks...), "ann"}
+	case n < 5 && len(w.tasks) > 0:
+		return Park{pick(w, w.tasks...), "ann"}
+	case len(w.pending) > 0:
+		return w.answer()
+	}
+	return nil
 }
 
 // used measures some of what runs: busy, idle, or not known.
@@ -434,7 +465,7 @@ func (w *world) answer() Event {
 		if bad {
 			return SuspendFailed{c.Owner, "checkpoint failed"}
 		}
-		return SuspendDone{c.Owner}
+		return SuspendDone(c)
 	case ResumeCmd:
 		if bad {
 			return ResumeFailed{c.Owner, "restore failed"}
@@ -532,7 +563,11 @@ func (w *world) play(tamper func(*Engine) func(Fact) Fact) error {
 	if err := w.setUp(); err != nil {
 		return err
 	}
-	for range 40 {
+	n := 40
+	if w.idling { // it takes a while until something runs, idles, is parked and woken
+		n = 120
+	}
+	for range n {
 		if err := w.step(w.randomEvent()); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ func (e *Engine) setMode(ev SetMode) error {
 	case p == nil:
 		return work.Errorf(work.CodeNotFound, "pool %q is not known", ev.Pool)
 	case !slices.Contains(work.Modes(), ev.Mode):
-		return work.Errorf(work.CodeInvalid, "mode %q is not known: use static, shadow or dynamic", ev.Mode)
+		return work.Errorf(work.CodeInvalid, "mode %q is not known: use static or dynamic", ev.Mode)
 	case p.mode() != ev.Mode:
 		e.emit(ModeSet{Pool: ev.Pool, Mode: ev.Mode, By: ev.By})
 	}

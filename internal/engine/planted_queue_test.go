@@ -56,6 +56,43 @@ var plantedInQueue = []plantedBug{
 			e.cluster.Unkeep(work.Part{Host: r.Parts[0].Host, CPUMilli: r.Parts[0].CPUMilli})
 		}
 	}), "mCPU", false},
+	{"a parked task has a right to its GPUs", "it keeps it when it wakes", after(func(e *Engine, f Placed) {
+		if f.Runs != 0 {
+			e.liens[f.Parts[0].Slices[0].GPU] = append(e.liens[f.Parts[0].Slices[0].GPU], e.tasks[f.Task])
+		}
+	}), "are parked that left it", false},
+	{"a parked task has a right to its GPUs", "it is forgotten that it left them", after(func(e *Engine, f Freed) {
+		if _, p := e.part(f.Owner); p != nil && p.Phase == PhaseParked {
+			delete(e.liens, p.Was[0].GPU)
+		}
+	}), "not known to have a right to it", false},
+	{"guests can be asked to leave", "one that cannot is given a GPU that a parked task left", func(e *Engine) func(Fact) Fact {
+		return func(f Fact) Fact {
+			if s, ok := f.(Freed); ok {
+				e.apply(f)
+				if _, p := e.part(s.Owner); p != nil && p.Phase == PhaseParked {
+					for _, t := range e.sortedTasks() {
+						if t.inLine { // as find is told too late
+							t.Spec.NoPreempt = false
+						}
+					}
+				}
+				return nil
+			}
+			if p, ok := f.(Placed); ok {
+				e.apply(f)
+				if t := e.tasks[p.Task]; p.Runs == 0 && e.onLent(t) {
+					t.Spec.NoPreempt = true
+				}
+				return nil
+			}
+			return f
+		}
+	}, "cannot be asked to leave", true},
+	{"idle tasks are known", "one that is suspended still idles", after(func(e *Engine, f Suspending) {
+		t := e.tasks[f.Owner.Task]
+		t.pool.idle = append(t.pool.idle, t)
+	}), "idle tasks", false},
 	{"counts are sums", "who is placed still waits", after(func(e *Engine, f Placed) { e.tasks[f.Task].pool.waiting++ }), "waiting", false},
 	{"counts are sums", "a tenant's running tasks are not counted down", after(func(e *Engine, f Became) {
 		if f.State.Terminal() && e.tasks[f.Task].Epoch > 0 {

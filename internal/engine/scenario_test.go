@@ -236,7 +236,7 @@ func answers(ev Event, c Command) bool {
 		x, ok := ev.(ProcessExited)
 		return ok && x.Owner == c.Owner
 	case SuspendCmd:
-		return ev == SuspendDone{c.Owner} || ev == SuspendFailed{c.Owner, "the checkpoint failed"}
+		return ev == SuspendDone(c) || ev == SuspendFailed{c.Owner, "the checkpoint failed"}
 	case ResumeCmd:
 		return ev == ResumeDone{c.Owner} || ev == ResumeFailed{c.Owner, "the restore failed"}
 	}
@@ -271,7 +271,7 @@ func (s *story) obey(t *testing.T) string {
 		case StopCmd:
 			ev = ProcessExited{c.Owner, work.Exit{Code: 143, Signal: "SIGTERM"}}
 		case SuspendCmd:
-			ev = SuspendDone{c.Owner}
+			ev = SuspendDone(c)
 		case ResumeCmd:
 			ev = ResumeDone{c.Owner}
 		default:
@@ -466,14 +466,6 @@ func habit(s *work.Spec, key, v string, now work.Time) (err error) {
 		s.Hold = true
 	case "on-idle":
 		s.OnIdle = work.IdleAction(v)
-	case "on-resize":
-		s.OnResize = work.ResizeBy(v)
-	case "min":
-		s.MinMilli, err = strconv.Atoi(v)
-	case "max":
-		s.MaxMilli, err = strconv.Atoi(v)
-	case "no-share":
-		s.NoShare = true
 	case "no-preempt":
 		s.NoPreempt = true
 	case "label":

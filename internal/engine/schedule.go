@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/gpupool/gpupool/internal/placement"
@@ -151,7 +150,7 @@ func (e *Engine) passShort(p *pool) {
 // try places a task if it may and can be.
 func (e *Engine) try(p *pool, t *Task) verdict {
 	if t.State == work.Parked {
-		return e.resettle(p, t)
+		return e.resettle(t)
 	}
 	if e.mayNot(p, t).Code != "" {
 		return notNow
@@ -179,41 +178,6 @@ func (e *Engine) try(p *pool, t *Task) verdict {
 	}
 	e.parkFor(p, t)
 	return noRoom
-}
-
-// find finds a place. GPUs that parked tasks left go last, those that most have a right to
-// at the very last, and never to someone who cannot be asked to leave.
-func (e *Engine) find(t *Task, q placement.Query) []work.Part {
-	if len(e.liens) == 0 {
-		return e.cluster.Find(q)
-	}
-	var lent []int
-	for g := range e.liens { // order: sorted below
-		if x := e.cluster.GPUs[g]; len(x.Held) == 0 && !x.Kept && e.cluster.Hosts[x.Host].Pool == q.Pool {
-			lent = append(lent, g)
-		}
-	}
-	slices.SortFunc(lent, func(a, b int) int { return cmp.Or(len(e.liens[a])-len(e.liens[b]), a-b) })
-	for most := 0; ; most = max(1, 2*most) {
-		free := 0
-		for free < len(lent) && len(e.liens[lent[free]]) <= most {
-			free++
-		}
-		for _, g := range lent[free:] {
-			e.cluster.Keep(e.onlyGPU(g))
-		}
-		parts := e.cluster.Find(q)
-		for _, g := range lent[free:] {
-			e.cluster.Unkeep(e.onlyGPU(g))
-		}
-		if parts != nil || free == len(lent) || t.Spec.NoPreempt || t.Spec.External() {
-			return parts
-		}
-	}
-}
-
-func (e *Engine) onlyGPU(g int) work.Part {
-	return work.Part{Host: e.cluster.GPUs[g].Host, Slices: []work.Slice{{GPU: g}}}
 }
 
 func milliOf(parts []work.Part) int {

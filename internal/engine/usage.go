@@ -35,7 +35,7 @@ const blind = time.Minute
 // used takes the samples of one task: the mean over its slices, and the sum of memory.
 func (e *Engine) used(samples []UsageSample) {
 	t := e.tasks[samples[0].Owner.Task]
-	if t == nil || t.State != work.StateRunning || t.lease == nil {
+	if t == nil || t.State != work.StateRunning || t.lease == nil || t.lease.Parts[0].Phase.halted() {
 		return
 	}
 	n, compute, mem := 0, 0.0, int64(0)
@@ -128,8 +128,8 @@ func (e *Engine) lookAtIdle(t *Task) {
 	p := t.pool
 	e.lookAgain(t)
 	idle := e.now.Sub(t.Use.Since)
-	after, has := p.Elastic.After[classOf(t)], false
-	has = after > 0 && idle >= after
+	after := p.Elastic.After[classOf(t)]
+	has := after > 0 && idle >= after
 	switch e.onIdle(t) {
 	case work.IdleStop:
 		if has && p.mode() == work.Dynamic && !e.exempt(t) && !t.lease.Closing {
@@ -141,7 +141,7 @@ func (e *Engine) lookAtIdle(t *Task) {
 			return
 		}
 		p.full = p.full || p.queue.Len() > 0 // someone may wait for them
-	case work.IdleDefault, work.IdleKeep, work.IdleShare:
+	case work.IdleDefault, work.IdleKeep:
 	}
 }
 

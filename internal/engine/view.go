@@ -60,16 +60,23 @@ func (e *Engine) HeldMilli(tenant string) int { return e.use[tenant].milli }
 // PoolView is a pool and what waits in it.
 type PoolView struct {
 	work.Pool
+	InForce work.PoolMode // its mode now, which may have been set beside its settings
 	Waiting int
+	Idle    int // running tasks that are judged idle
+	Parked  int // tasks that are suspended
 }
 
 // Pools lists all pools in their order.
 func (e *Engine) Pools() []PoolView {
 	var out []PoolView
 	for _, name := range e.order {
-		out = append(out, PoolView{e.pools[name].Pool, e.pools[name].waiting})
+		out = append(out, e.pools[name].view())
 	}
 	return out
+}
+
+func (p *pool) view() PoolView {
+	return PoolView{Pool: p.Pool, InForce: p.mode(), Waiting: p.waiting, Idle: len(p.idle), Parked: p.parked}
 }
 
 // Explanation says why a task is where it is.
@@ -108,6 +115,10 @@ func (e *Engine) Explain(id work.TaskID) (Explanation, error) {
 		if t.Reason.Code != "" { // it was placed before
 			x.Reason.Msg += "; before that: " + t.Reason.Msg
 		}
+	case t.State == work.Parked:
+		x.Reason = e.whyParked(t)
+	case t.State == work.StateRunning && e.onLent(t):
+		x.Reason.Msg += "; it is a guest: a parked task has a right to its GPU, and it yields when that is woken"
 	case t.lease != nil && t.lease.Closing:
 		x.Reason = t.lease.Reason
 		x.Reason.Msg += "; its members are being ended, then it is " + string(t.lease.Then)

@@ -108,6 +108,10 @@ func owner(c engine.Command) work.Owner {
 		return c.Owner
 	case engine.ForgetCmd:
 		return c.Owner
+	case engine.SuspendCmd:
+		return c.Owner
+	case engine.ResumeCmd:
+		return c.Owner
 	}
 	panic(fmt.Sprintf("command %T has no owner", c)) // a new command was added without its line here
 }
@@ -144,12 +148,38 @@ func (d *dispatcher) run(c engine.Command) engine.Event {
 		if err := r.Stop(d.ctx, idOf(c.Owner), c.Grace); err != nil {
 			d.host.cfg.Log.Warn("cannot stop a member", "owner", c.Owner.String(), "err", err)
 		}
+	case engine.SuspendCmd:
+		return d.suspend(c)
+	case engine.ResumeCmd:
+		return d.resume(c)
 	case engine.ForgetCmd:
 		if err := r.Forget(d.ctx, idOf(c.Owner)); err != nil {
 			d.host.cfg.Log.Warn("cannot forget a member", "owner", c.Owner.String(), "err", err)
 		}
 	}
 	return nil
+}
+
+func (d *dispatcher) suspend(c engine.SuspendCmd) engine.Event {
+	r, can := d.host.cfg.Runner.(runner.Suspender)
+	if !can {
+		return engine.SuspendFailed{Owner: c.Owner, Err: "this runner cannot suspend what it runs"}
+	}
+	if err := r.Suspend(d.ctx, idOf(c.Owner)); err != nil {
+		return d.unlessStopping(engine.SuspendFailed{Owner: c.Owner, Err: words(err)})
+	}
+	return engine.SuspendDone(c)
+}
+
+func (d *dispatcher) resume(c engine.ResumeCmd) engine.Event {
+	r, can := d.host.cfg.Runner.(runner.Suspender)
+	if !can {
+		return engine.ResumeFailed{Owner: c.Owner, Err: "this runner cannot resume what was suspended"}
+	}
+	if err := r.Resume(d.ctx, idOf(c.Owner), c.Devices); err != nil {
+		return d.unlessStopping(engine.ResumeFailed{Owner: c.Owner, Err: words(err)})
+	}
+	return engine.ResumeDone{Owner: c.Owner}
 }
 
 // words makes an error fit for the journal, which is text: a driver may say anything.

@@ -1,10 +1,12 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -235,6 +237,7 @@ func (h *Host) Read(f func(*engine.Engine)) {
 func (h *Host) observe(ctx context.Context, name string, d driver.Driver) {
 	tick := time.NewTicker(h.cfg.ObserveEvery)
 	defer tick.Stop()
+	sampled := time.Now().Add(-h.cfg.ObserveEvery)
 	for {
 		inv, err := d.Observe(ctx)
 		switch {
@@ -246,6 +249,9 @@ func (h *Host) observe(ctx context.Context, name string, d driver.Driver) {
 			h.post(ctx, inventory(name, inv))
 			if samples, err := d.Usage(ctx); err == nil {
 				h.usage.set(name, samples)
+				now := time.Now()
+				h.post(ctx, used(samples, now.Sub(sampled)))
+				sampled = now
 			}
 		}
 		select {
@@ -254,6 +260,18 @@ func (h *Host) observe(ctx context.Context, name string, d driver.Driver) {
 		case <-tick.C:
 		}
 	}
+}
+
+// used tells the engine what was measured, the samples of one task together.
+func used(samples []driver.Sample, took time.Duration) engine.Usage {
+	var u engine.Usage
+	for _, s := range samples {
+		u.Samples = append(u.Samples, engine.UsageSample{Owner: s.Owner, For: took, Compute: s.Compute, MemMiB: s.MemMiB})
+	}
+	slices.SortStableFunc(u.Samples, func(a, b engine.UsageSample) int {
+		return cmp.Or(cmp.Compare(a.Owner.Task, b.Owner.Task), cmp.Compare(a.Owner.Epoch, b.Owner.Epoch), a.Owner.Member-b.Owner.Member)
+	})
+	return u
 }
 
 func inventory(name string, inv driver.Inventory) engine.Inventory {

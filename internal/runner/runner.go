@@ -98,6 +98,19 @@ type Runner interface {
 	Forget(ctx context.Context, id ID) error
 }
 
+// Suspender is what a runner offers beside when it can stop a member without ending it.
+type Suspender interface {
+	// Suspend stops all processes of a running member where they are, and takes what
+	// they hold of GPUs into main memory where it is told how. It returns once nothing of
+	// the member runs; on an error all of it runs as before. A member that is suspended
+	// is no error; one that has ended, or is not known, is.
+	Suspend(ctx context.Context, id ID) error
+
+	// Resume lets a suspended member go on, on the devices given: as many as it had, in
+	// the same order. A member that runs is no error.
+	Resume(ctx context.Context, id ID, devices []string) error
+}
+
 // LogOptions says which part of a member's output to read.
 type LogOptions struct {
 	Follow bool // go on until the member has ended

@@ -191,7 +191,7 @@ func (s Spec) Validate() error {
 	if err := s.Request.Validate(); err != nil {
 		return err
 	}
-	return s.Elastic.validate(s.Request)
+	return s.Elastic.validate()
 }
 
 func validEnv(kv string) error {
@@ -223,12 +223,11 @@ type PoolMode string
 // The modes of a pool.
 const (
 	Static  PoolMode = "static"  // whole GPUs, exclusive, rounded up, for the task's whole life
-	Shadow  PoolMode = "shadow"  // static, and records what dynamic would have done and saved
 	Dynamic PoolMode = "dynamic" // slices and shares, and what idles is taken back
 )
 
 // Modes lists them, the most careful first.
-func Modes() []PoolMode { return []PoolMode{Static, Shadow, Dynamic} }
+func Modes() []PoolMode { return []PoolMode{Static, Dynamic} }
 
 // Pool is a named group of hosts with one policy.
 type Pool struct {

@@ -31,14 +31,17 @@ type TaskSpec struct {
 	Grace     string   `json:"grace,omitempty" maxLength:"32" doc:"Between SIGTERM and SIGKILL" example:"10s"`
 	TTL       string   `json:"ttl,omitempty" maxLength:"32" doc:"Longest wait in the queue, then it is expired; the pool's if left out, none for no end" example:"1h"`
 
-	MaxRuntime string   `json:"max_runtime,omitempty" maxLength:"32" doc:"Longest run, over all its attempts; then it is ended and has failed. No end if left out" example:"4h"`
-	Estimate   string   `json:"estimate,omitempty" maxLength:"32" doc:"Your guess at how long it runs: a good one lets it be fitted in sooner" example:"2h"`
-	Checkpoint string   `json:"checkpoint_every,omitempty" maxLength:"32" doc:"It saves its work this often, so that it may be stopped and begun again" example:"15m"`
-	Deadline   string   `json:"deadline,omitempty" maxLength:"64" doc:"It should have ended by then (RFC 3339): its turn comes in time where that is possible" example:"2026-12-03T08:00:00Z"`
-	After      []uint64 `json:"after,omitempty" maxItems:"1000" doc:"Tasks of the same tenant that must have succeeded before it starts; the first task of an array stands for all of it"`
-	AfterAny   []uint64 `json:"after_any,omitempty" maxItems:"1000" doc:"As after, but however they ended"`
-	Hold       bool     `json:"hold,omitempty" doc:"Wait until it is released"`
-	Array      string   `json:"array,omitempty" maxLength:"64" doc:"One task for each index: FIRST-LAST, with :STEP and %LIMIT, how many may run at once" example:"0-99%10"`
+	MaxRuntime string            `json:"max_runtime,omitempty" maxLength:"32" doc:"Longest run, over all its attempts; then it is ended and has failed. No end if left out" example:"4h"`
+	Estimate   string            `json:"estimate,omitempty" maxLength:"32" doc:"Your guess at how long it runs: a good one lets it be fitted in sooner" example:"2h"`
+	Checkpoint string            `json:"checkpoint_every,omitempty" maxLength:"32" doc:"It saves its work this often, so that it may be stopped and begun again" example:"15m"`
+	Deadline   string            `json:"deadline,omitempty" maxLength:"64" doc:"It should have ended by then (RFC 3339): its turn comes in time where that is possible" example:"2026-12-03T08:00:00Z"`
+	After      []uint64          `json:"after,omitempty" maxItems:"1000" doc:"Tasks of the same tenant that must have succeeded before it starts; the first task of an array stands for all of it"`
+	AfterAny   []uint64          `json:"after_any,omitempty" maxItems:"1000" doc:"As after, but however they ended"`
+	Hold       bool              `json:"hold,omitempty" doc:"Wait until it is released"`
+	OnIdle     string            `json:"on_idle,omitempty" enum:"keep,park,stop" doc:"What to do when its GPUs are not used: nothing, suspend it and lend them, or end it; the pool's rule for its class if left out"`
+	NoPreempt  bool              `json:"no_preempt,omitempty" doc:"It never has to yield to others; so it is never placed on GPUs that may be asked back"`
+	Labels     map[string]string `json:"labels,omitempty" maxProperties:"32" doc:"For exemptions from what pools do with idle tasks, and for people"`
+	Array      string            `json:"array,omitempty" maxLength:"64" doc:"One task for each index: FIRST-LAST, with :STEP and %LIMIT, how many may run at once" example:"0-99%10"`
 }
 
 // LeaseSpec asks for slices for an outside client to use.
@@ -255,6 +258,8 @@ type Pool struct {
 	Unusable int     `json:"unusable" doc:"GPUs that are broken, suspect or on a host that is away"`
 	Waiting  int     `json:"waiting" doc:"Tasks in line"`
 	Running  int     `json:"running" doc:"Tasks that hold something"`
+	Idle     int     `json:"idle" doc:"Running tasks whose GPUs are not used"`
+	Parked   int     `json:"parked" doc:"Suspended tasks whose GPUs are lent"`
 	TTL      string  `json:"ttl,omitempty" doc:"Longest wait in line of tasks that name none"`
 	Warning  string  `json:"warning,omitempty" doc:"What is not as recommended"`
 
@@ -263,6 +268,11 @@ type Pool struct {
 	LowUpTo    *int     `json:"low_up_to,omitempty" doc:"Waiting tasks up to which low priority is accepted. Absent = no bound"`
 	BorrowFrom []string `json:"borrow_from,omitempty" doc:"Pools whose idle GPUs it may use"`
 	Reserve    float64  `json:"reserve_gpus,omitempty" doc:"GPUs that training leaves to inference and interactive work"`
+}
+
+// PoolMode is the mode that a pool shall have.
+type PoolMode struct {
+	Mode string `json:"mode" enum:"static,dynamic" doc:"static: whole GPUs, exclusive. dynamic: slices and shares, and what idles is taken back"`
 }
 
 // TenantSpec is what an admin sets of a tenant.

@@ -50,6 +50,7 @@ func (s TaskSpec) order(out work.Spec) (work.Spec, error) {
 		out.Deadline = work.TimeOf(t)
 	}
 	out.After, out.AfterAny, out.Hold = taskIDs(s.After), taskIDs(s.AfterAny), s.Hold
+	out.OnIdle, out.NoPreempt, out.Labels = work.IdleAction(s.OnIdle), s.NoPreempt, s.Labels
 	if s.Array != "" {
 		a, err := work.ParseArray(s.Array)
 		if err != nil {

@@ -121,6 +121,16 @@ func (c *Client) Checkpoint(ctx context.Context, id uint64) (apitype.Task, error
 	return c.act(ctx, id, "checkpoint", true)
 }
 
+// Park suspends a running task and lends its GPUs.
+func (c *Client) Park(ctx context.Context, id uint64) (apitype.Task, error) {
+	return c.act(ctx, id, "park", false) // it may be woken by then
+}
+
+// Wake lets a parked task go on.
+func (c *Client) Wake(ctx context.Context, id uint64) (apitype.Task, error) {
+	return c.act(ctx, id, "wake", true)
+}
+
 // Preempt sends a running task back to the queue.
 func (c *Client) Preempt(ctx context.Context, id uint64) (apitype.Task, error) {
 	return c.act(ctx, id, "preempt", false) // it may run again by then

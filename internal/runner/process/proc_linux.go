@@ -108,3 +108,17 @@ func marked(folder string) (out []int) {
 	}
 	return out
 }
+
+// visible lists the devices that a process was started with.
+func visible(pid int) []string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return nil
+	}
+	for kv := range bytes.SplitSeq(b, []byte{0}) {
+		if v, ok := strings.CutPrefix(string(kv), "CUDA_VISIBLE_DEVICES="); ok && v != "" {
+			return strings.Split(v, ",")
+		}
+	}
+	return nil
+}

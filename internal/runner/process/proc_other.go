@@ -22,3 +22,7 @@ func startTime(int) uint64 { return 0 }
 func descendants(int) []int { return nil }
 
 func marked(string) []int { return nil }
+
+func stat(int) []string { return nil }
+
+func visible(int) []string { return nil }

@@ -34,10 +34,11 @@ import (
 type Options struct {
 	ShimCommand []string // runs ShimMain with the arguments that follow it; required
 	Log         *slog.Logger
-	LogMaxMiB   int    // size at which a log is rotated; default 16
-	LogFiles    int    // rotated logs kept beside the current one; default 3
-	KeepLogs    int    // forgotten members whose output is kept, the newest; default 10,000
-	Cgroup      string // control group (v2) to make members' groups in; default /sys/fs/cgroup/gpupool where that is possible
+	LogMaxMiB   int      // size at which a log is rotated; default 16
+	LogFiles    int      // rotated logs kept beside the current one; default 3
+	KeepLogs    int      // forgotten members whose output is kept, the newest; default 10,000
+	Checkpoint  []string // command that moves the GPU memory of a process to main memory and back; see Suspend. Empty: none
+	Cgroup      string   // control group (v2) to make members' groups in; default /sys/fs/cgroup/gpupool where that is possible
 }
 
 // Runner implements runner.Runner and runner.LogReader over a folder.

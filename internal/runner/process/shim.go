@@ -215,6 +215,7 @@ func (s *shim) watch(signals <-chan os.Signal, cg *cgroup) (exit runner.Exit) {
 	ended := false
 	stop := func() {
 		s.signalAll(syscall.SIGTERM)
+		s.signalAll(syscall.SIGCONT) // one that is suspended gets to use its grace
 		timer.Reset(time.Until(s.kill))
 	}
 	if s.stopAsked() { // before the pid was known to whoever asked

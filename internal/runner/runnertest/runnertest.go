@@ -48,6 +48,7 @@ func Run(t *testing.T, place func(t *testing.T) (open func() runner.Runner)) {
 		{"limits what leaks from the server", leaks}, {"finds running members again", adopt},
 		{"lists and forgets", forget}, {"knows what it does not know", unknown}, {"a wait can be given up", giveUp},
 		{"runs many", many}, {"keeps logs", logs}, {"follows logs", follow}, {"a talkative member does not hang", talkative},
+		{"suspends and resumes", suspends}, {"stops a suspended member", stopSuspended}, {"cannot suspend what ended", suspendEnded},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()

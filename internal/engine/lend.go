@@ -1,0 +1,244 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/gpupool/gpupool/internal/elastic"
+	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/placement"
+	"github.com/gpupool/gpupool/internal/work"
+)
+
+// resettle gives a woken task GPUs of its host: those it had, else others of their model.
+// Where there are none it sees to it that some come free.
+func (e *Engine) resettle(t *Task) verdict {
+	part := t.lease.Parts[0]
+	h := e.cluster.Hosts[part.Host]
+	if !h.Up {
+		return nowhere
+	}
+	n := len(part.Was)
+	if e.overLimit(t, 1000*n) {
+		return notNow
+	}
+	model := e.cluster.GPUs[part.Was[0].GPU].Model
+	var mine, others []work.Slice
+	for _, g := range h.GPUs {
+		x := e.cluster.GPUs[g]
+		if x.Model != model || len(x.Held) > 0 || x.Kept || !e.cluster.Usable(g) {
+			continue
+		}
+		s := work.Slice{GPU: g, Mode: gpu.ModeWhole, Milli: 1000}
+		if slices.ContainsFunc(part.Was, func(w work.Slice) bool { return w.GPU == g }) {
+			mine = append(mine, s)
+		} else {
+			others = append(others, s)
+		}
+	}
+	if free := slices.Concat(mine, others); len(free) >= n {
+		r := t.Spec.Request
+		e.placeAwake(t, work.Part{Host: h.Number, Slices: free[:n:n], CPUMilli: r.CPUMilli, MemMiB: r.MemMiB})
+		return placed
+	}
+	e.makeWay(t, part, n-len(mine)-len(others))
+	return noRoom
+}
+
+func (e *Engine) placeAwake(t *Task, part work.Part) {
+	e.emit(Placed{Task: t.ID, Epoch: t.Epoch + 1, Parts: []work.Part{part}, Runs: t.lease.process()})
+	e.command(e.carveCmd(t.lease, 0))
+}
+
+// makeWay asks others on the host of a woken task to give it n GPUs: those who idle are
+// parked, longest idle first; then guests of its own GPUs yield, or are parked where they
+// can be.
+func (e *Engine) makeWay(t *Task, part *Part, n int) {
+	h := e.cluster.Hosts[part.Host]
+	var idle, guests []*Task
+	seen := map[work.TaskID]bool{}
+	for _, g := range h.GPUs {
+		for _, held := range e.cluster.GPUs[g].Held {
+			l := e.leaseAt(held.Owner.Task, held.Owner.Epoch)
+			if l == nil || seen[l.Task] {
+				continue
+			}
+			seen[l.Task] = true
+			v := l.of
+			switch mine := slices.Contains(e.liens[g], t); {
+			case l.Closing || l.Parts[0].Phase == PhaseSuspending || l.Parts[0].Phase == PhaseVacating:
+				n -= len(l.Parts[min(held.Owner.Member, len(l.Parts)-1)].Slices) // it goes already
+			case v.Use.Kind == elastic.Idle && e.mayPark(v) && e.now.Sub(v.Use.Since) >= wakeIdle:
+				idle = append(idle, v)
+			case mine && v.State == work.StateRunning && !v.Spec.External() && !v.Spec.NoPreempt && (e.onIdle(v) != work.IdlePark || e.now >= t.Queued.Add(lendBound)):
+				guests = append(guests, v)
+			}
+		}
+	}
+	slices.SortStableFunc(idle, func(a, b *Task) int { return cmp.Compare(a.Use.Since, b.Use.Since) })
+	for _, v := range idle {
+		if n <= 0 {
+			return
+		}
+		n -= len(v.lease.Parts[0].Slices)
+		e.park(v, work.Reasonf(work.Idle, "parked, as its GPUs were not used for %s%s and %s, which was woken, needs one; gpupool wake %d lets it go on",
+			inSeconds(e.now.Sub(v.Use.Since)), loaded(v.Use), taskList([]work.TaskID{t.ID}, e.owns(v)), v.ID))
+	}
+	for _, v := range guests {
+		if n <= 0 {
+			return
+		}
+		n--
+		why := work.Reasonf(work.Preempted, "it was a guest on a GPU of %s, which was woken; it goes back to its place in line", taskList([]work.TaskID{t.ID}, e.owns(v)))
+		if e.onIdle(v) == work.IdlePark && e.parkable(v) { // it loses nothing
+			e.park(v, why)
+			e.emit(Woken{v.ID, "its pool, as it was not idle"})
+			continue
+		}
+		e.close(v.lease, work.Queued, why)
+	}
+	if n > 0 {
+		e.timers.add(e.now.Add(wakeLook), timerPass, work.Owner{Task: t.ID, Member: t.pool.number})
+		t.asked = e.now.Add(wakeLook).Add(-reclaimEvery)
+	}
+}
+
+// Bounds of waking. wakeIdle is how long a task must have been idle for a woken one to
+// take its GPU; lendBound is how long a woken one waits for
+// a guest on its own GPUs to idle that loses nothing by being parked; others yield at once.
+const (
+	wakeIdle  = 2 * time.Second
+	lendBound = 10 * time.Second
+	wakeLook  = 5 * time.Second
+)
+
+// parkFor parks idle tasks that are worth it, so that a task finds room.
+func (e *Engine) parkFor(p *pool, t *Task) {
+	r := p.effective(t.Spec.Request)
+	if len(p.idle) == 0 || r.HostOnly() || t.State == work.Parked {
+		return
+	}
+	each := max(r.GPUs, 1)
+	rooms := e.idleRooms(p, r)
+	for range r.Count() {
+		best := -1
+		for i := range rooms {
+			if x := &rooms[i]; x.free+len(x.idle) >= each && (best < 0 || x.free > rooms[best].free) {
+				best = i
+			}
+		}
+		if best < 0 {
+			return // parking would not help it
+		}
+		x := &rooms[best]
+		for x.free < each {
+			v := x.idle[0]
+			x.idle = x.idle[1:]
+			x.free += len(v.lease.Parts[0].Slices)
+			x.taken = append(x.taken, v)
+		}
+		x.free -= each
+	}
+	for _, x := range rooms {
+		for _, v := range x.taken {
+			e.park(v, work.Reasonf(work.Idle, "parked, as its GPUs were not used for %s%s and %s waits for them; gpupool wake %d lets it go on",
+				inSeconds(e.now.Sub(v.Use.Since)), loaded(v.Use), taskList([]work.TaskID{t.ID}, e.owns(v)), v.ID))
+		}
+	}
+}
+
+// idleRoom is what a host could give if idle tasks on it were parked.
+type idleRoom struct {
+	free  int     // GPUs that are free, or will be
+	idle  []*Task // that are worth parking, the longest idle first
+	taken []*Task
+}
+
+func (e *Engine) idleRooms(p *pool, r work.Request) []idleRoom {
+	var out []idleRoom
+	at := map[int]int{}
+	room := func(host int) *idleRoom {
+		i, ok := at[host]
+		if !ok {
+			i = len(out)
+			at[host] = i
+			x := idleRoom{}
+			for _, g := range e.cluster.Hosts[host].GPUs {
+				switch c := e.cluster.GPUs[g]; {
+				case c.Kept:
+				case len(c.Held) == 0 && e.cluster.Usable(g):
+					x.free++
+				case len(c.Held) == 1:
+					if l := e.leaseAt(c.Held[0].Owner.Task, c.Held[0].Owner.Epoch); l != nil && (l.Parts[0].Phase == PhaseVacating || l.Parts[0].Phase == PhaseSuspending) {
+						x.free++
+					}
+				}
+			}
+			out = append(out, x)
+		}
+		return &out[i]
+	}
+	for _, v := range p.idle {
+		if !e.mayPark(v) || !elastic.WorthParking(e.now.Sub(v.Use.Since), e.parkPrice(v)) {
+			continue
+		}
+		part := v.lease.Parts[0]
+		if m := e.cluster.GPUs[part.Slices[0].GPU].Model; len(r.Models) > 0 && !slices.Contains(r.Models, m) {
+			continue
+		}
+		x := room(part.Host)
+		x.idle = append(x.idle, v)
+	}
+	for i := range out {
+		slices.SortStableFunc(out[i].idle, func(a, b *Task) int { return cmp.Compare(a.Use.Since, b.Use.Since) })
+	}
+	return out
+}
+
+// onLent reports whether a task holds a GPU that a parked task has a right to.
+func (e *Engine) onLent(t *Task) bool {
+	for _, p := range t.lease.Parts {
+		for _, s := range p.Slices {
+			if len(e.liens[s.GPU]) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// find finds a place. GPUs that parked tasks left go last, those that most have a right to
+// at the very last, and never to someone who cannot be asked to leave.
+func (e *Engine) find(t *Task, q placement.Query) []work.Part {
+	if len(e.liens) == 0 {
+		return e.cluster.Find(q)
+	}
+	var lent []int
+	for g := range e.liens { // order: sorted below
+		if x := e.cluster.GPUs[g]; len(x.Held) == 0 && !x.Kept && e.cluster.Hosts[x.Host].Pool == q.Pool {
+			lent = append(lent, g)
+		}
+	}
+	slices.SortFunc(lent, func(a, b int) int { return cmp.Or(len(e.liens[a])-len(e.liens[b]), a-b) })
+	for most := 0; ; most = max(1, 2*most) {
+		free := 0
+		for free < len(lent) && len(e.liens[lent[free]]) <= most {
+			free++
+		}
+		for _, g := range lent[free:] {
+			e.cluster.Keep(e.onlyGPU(g))
+		}
+		parts := e.cluster.Find(q)
+		for _, g := range lent[free:] {
+			e.cluster.Unkeep(e.onlyGPU(g))
+		}
+		if parts != nil || free == len(lent) || t.Spec.NoPreempt || t.Spec.External() {
+			return parts
+		}
+	}
+}
+
+func (e *Engine) onlyGPU(g int) work.Part {
+	return work.Part{Host: e.cluster.GPUs[g].Host, Slices: []work.Slice{{GPU: g}}}
+}

@@ -1,0 +1,180 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gpupool/gpupool/internal/runner"
+)
+
+// Suspend implements runner.Suspender: every process below the shim gets SIGSTOP, until
+// none runs any more. That they are stopped is the kernel's knowledge and outlives a
+// server; the shim goes on, reaps, and can end them.
+//
+// With Options.Checkpoint, such as cuda-checkpoint, what each process holds of GPUs is
+// moved to main memory first (actions lock and checkpoint, driver 555 and later; see
+// NVIDIA/cuda-checkpoint). It was tested with a program that takes the same arguments, and
+// not run against a GPU. Without it GPU memory stays where it is.
+func (r *Runner) Suspend(ctx context.Context, id runner.ID) error {
+	f, shim, err := r.runs(id)
+	if err != nil {
+		return err
+	}
+	held, err := r.checkpoint(ctx, shim)
+	if err != nil {
+		return fmt.Errorf("member %s was not suspended: %w", id, err)
+	}
+	for range 1000 {
+		running := 0
+		for _, pid := range descendants(shim) {
+			if st := stat(pid); len(st) > 0 && !slices.Contains([]string{"T", "t", "Z", "X"}, st[0]) {
+				running++
+				syscall.Kill(pid, syscall.SIGSTOP) //nolint:errcheck // gone already, then
+			}
+		}
+		if running == 0 {
+			if f.has(fileExit) || len(descendants(shim)) == 0 {
+				return fmt.Errorf("no process of member %s was found that could be suspended: it has ended, or this system does not tell", id)
+			}
+			return nil
+		}
+		if err = ctx.Err(); err != nil {
+			break
+		}
+		time.Sleep(time.Millisecond) // a signal takes a moment, and a fork may have gone between
+	}
+	r.goOn(shim)
+	return errors.Join(fmt.Errorf("member %s was not suspended: some of its processes do not stop", id), err, r.restore(context.WithoutCancel(ctx), held, nil))
+}
+
+// Resume implements runner.Suspender.
+func (r *Runner) Resume(ctx context.Context, id runner.ID, devices []string) error {
+	_, shim, err := r.runs(id)
+	if err != nil {
+		return err
+	}
+	r.goOn(shim)
+	return r.restore(ctx, r.checkpointed(ctx, shim), devices)
+}
+
+// runs finds the shim of a member that runs.
+func (r *Runner) runs(id runner.ID) (folder, int, error) {
+	f := folderOf(r.root, id)
+	st, known, err := r.status(id)
+	switch {
+	case err != nil:
+		return f, 0, err
+	case !known:
+		return f, 0, fmt.Errorf("member %s is not known", id)
+	case st.State != runner.Running:
+		return f, 0, fmt.Errorf("member %s is %s: only a running one can be suspended", id, st.State)
+	}
+	shim := f.shimPID()
+	if shim <= 0 {
+		return f, 0, fmt.Errorf("the shim of member %s has not said its pid", id)
+	}
+	return f, shim, nil
+}
+
+// goOn lets every process below a shim run, the youngest first, so that no parent sees a
+// child that is stopped.
+func (r *Runner) goOn(shim int) {
+	all := descendants(shim)
+	slices.Reverse(all)
+	for _, pid := range all {
+		syscall.Kill(pid, syscall.SIGCONT) //nolint:errcheck // gone already, then
+	}
+}
+
+// checkpoint moves what the processes below a shim hold of GPUs to main memory. On an
+// error it moves back what it had moved.
+func (r *Runner) checkpoint(ctx context.Context, shim int) (held []int, err error) {
+	if len(r.o.Checkpoint) == 0 {
+		return nil, nil
+	}
+	for _, pid := range descendants(shim) {
+		switch r.stateOf(ctx, pid) {
+		case "running":
+		case "checkpointed":
+			held = append(held, pid)
+			continue
+		default: // not a process that uses a GPU
+			continue
+		}
+		if err = r.gpu(ctx, pid, "lock"); err == nil {
+			if err = r.gpu(ctx, pid, "checkpoint"); err == nil {
+				held = append(held, pid)
+				continue
+			}
+			err = errors.Join(err, r.gpu(context.WithoutCancel(ctx), pid, "unlock"))
+		}
+		return nil, errors.Join(err, r.restore(context.WithoutCancel(ctx), held, nil))
+	}
+	return held, nil
+}
+
+// checkpointed lists the processes below a shim whose GPU memory is in main memory.
+func (r *Runner) checkpointed(ctx context.Context, shim int) (out []int) {
+	if len(r.o.Checkpoint) == 0 {
+		return nil
+	}
+	for _, pid := range descendants(shim) {
+		if s := r.stateOf(ctx, pid); s == "checkpointed" || s == "locked" {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// restore moves GPU memory back, onto the devices given where the program had others
+// (driver 580 and later).
+func (r *Runner) restore(ctx context.Context, pids []int, devices []string) (err error) {
+	for _, pid := range pids {
+		if r.stateOf(ctx, pid) == "checkpointed" {
+			args := []string{}
+			if was := visible(pid); len(was) == len(devices) && !slices.Equal(was, devices) {
+				pairs := make([]string, len(was))
+				for i := range was {
+					pairs[i] = was[i] + "=" + devices[i]
+				}
+				args = append(args, "--device-map", strings.Join(pairs, ","))
+			}
+			err = errors.Join(err, r.gpu(ctx, pid, "restore", args...))
+		}
+		err = errors.Join(err, r.gpu(ctx, pid, "unlock"))
+	}
+	return err
+}
+
+func (r *Runner) gpu(ctx context.Context, pid int, action string, more ...string) error {
+	_, err := r.ask(ctx, append([]string{"--action", action, "--pid", strconv.Itoa(pid)}, more...)...)
+	return err
+}
+
+// stateOf is what the checkpoint command says of a process; "" when it uses no GPU.
+func (r *Runner) stateOf(ctx context.Context, pid int) string {
+	out, err := r.ask(ctx, "--get-state", "--pid", strconv.Itoa(pid))
+	if err != nil {
+		return ""
+	}
+	return out
+}
+
+func (r *Runner) ask(ctx context.Context, args ...string) (string, error) {
+	c := r.o.Checkpoint
+	cmd := exec.CommandContext(ctx, c[0], append(slices.Clone(c[1:]), args...)...)
+	out, err := cmd.CombinedOutput()
+	said := strings.TrimSpace(string(bytes.ToValidUTF8(out, []byte("?"))))
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", c[0], strings.Join(args, " "), err, said)
+	}
+	return said, nil
+}
