@@ -90,12 +90,24 @@ func (e *Engine) suspendDone(o work.Owner) {
 	if l == nil || p.Phase != PhaseSuspending || l.Closing {
 		return
 	}
-	if l.of.Awake { // someone wants it again already
+	if l.of.Awake && !e.wanted(l) { // someone wants it again already
 		e.emit(Resuming{l.owner(o.Member)})
 		e.command(ResumeCmd{o, p.Devices})
 		return
 	}
 	e.vacate(l)
+}
+
+// wanted reports whether a woken task in line has a right to a GPU of a suspended one.
+// Without this a guest that was parked for it, and woken at once, would go on where it
+// was, and be ended as one that cannot be parked.
+func (e *Engine) wanted(l *Lease) bool {
+	for _, s := range l.Parts[0].Slices {
+		if slices.ContainsFunc(e.liens[s.GPU], func(x *Task) bool { return x != l.of && x.inLine }) {
+			return true
+		}
+	}
+	return false
 }
 
 // vacate frees the slices of a suspended task.
