@@ -36,7 +36,11 @@ func (e *Engine) checkParked() error {
 			return fmt.Errorf("%d tasks are said to have a right to GPU %d, and %d are parked that left it", len(by), g, liens[g])
 		}
 		for _, h := range e.cluster.GPUs[g].Held {
-			if t := e.tasks[h.Owner.Task]; t.Spec.NoPreempt || t.Spec.External() {
+			t := e.tasks[h.Owner.Task]
+			if l := e.leaseAt(h.Owner.Task, h.Owner.Epoch); l.Runs != 0 {
+				continue // it came back, to where it had a right before whoever left since
+			}
+			if t.Spec.NoPreempt || t.Spec.External() {
 				return fmt.Errorf("task %d is on GPU %d, which a parked task has a right to, and cannot be asked to leave", t.ID, g)
 			}
 		}

@@ -24,7 +24,7 @@ func (e *Engine) setMode(ev SetMode) error {
 	return nil
 }
 
-// applyMode also wakes what is parked when nothing may be any more.
+// applyMode leaves what is parked as it is: it goes on when it is woken.
 func (e *Engine) applyMode(f ModeSet) {
 	p := e.pools[f.Pool]
 	was := p.mode()

@@ -235,7 +235,8 @@ func (e *Engine) applyMove(f Fact) {
 	case Resumed:
 		l, p := e.mustPart(f.Owner)
 		p.Phase = PhaseRunning
-		l.of.Awake, l.of.Use = false, elastic.Use{}
+		l.of.Awake = false
+		e.notIdle(l.of)
 	case MoveFailed:
 		t := e.tasks[f.Task]
 		t.Stuck++

@@ -35,7 +35,7 @@ const blind = time.Minute
 // used takes the samples of one task: the mean over its slices, and the sum of memory.
 func (e *Engine) used(samples []UsageSample) {
 	t := e.tasks[samples[0].Owner.Task]
-	if t == nil || t.State != work.StateRunning || t.lease == nil || t.lease.Parts[0].Phase.halted() {
+	if t == nil || t.State != work.StateRunning || t.lease == nil || t.lease.Parts[0].Phase.halted() || t.lease.Parts[0].Phase == PhaseResuming {
 		return
 	}
 	n, compute, mem := 0, 0.0, int64(0)

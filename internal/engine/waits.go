@@ -20,6 +20,9 @@ func (e *Engine) whyWaiting(t *Task) work.Reason {
 	r := p.effective(t.Spec.Request)
 	q := placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: r}
 	if e.cluster.Find(q) != nil {
+		if e.find(t, q) == nil {
+			return work.Reasonf(work.WaitGPUs, "needs %s; what is free was left by parked tasks, which have a right to it, and this one cannot be asked to leave (no-preempt)", r)
+		}
 		return e.whyTurn(p, t)
 	}
 	lifted := e.lift(p)

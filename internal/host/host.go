@@ -247,12 +247,16 @@ func (h *Host) observe(ctx context.Context, name string, d driver.Driver) {
 			h.cfg.Log.Warn("cannot observe a driver", "driver", name, "err", err)
 		default:
 			h.post(ctx, inventory(name, inv))
-			if samples, err := d.Usage(ctx); err == nil {
-				h.usage.set(name, samples)
-				now := time.Now()
-				h.post(ctx, used(samples, now.Sub(sampled)))
-				sampled = now
+			samples, err := d.Usage(ctx)
+			if err != nil && !errors.Is(err, context.Canceled) {
+				h.cfg.Log.Warn("cannot measure what a driver's GPUs are used for", "driver", name, "err", err)
 			}
+			if err == nil {
+				h.usage.set(name, samples)
+			}
+			now := time.Now() // without samples, what was judged is not known any more after a while
+			h.post(ctx, used(samples, min(now.Sub(sampled), 2*h.cfg.ObserveEvery)))
+			sampled = now
 		}
 		select {
 		case <-ctx.Done():

@@ -32,6 +32,7 @@ func (r *Runner) Suspend(ctx context.Context, id runner.ID) error {
 	if err != nil {
 		return fmt.Errorf("member %s was not suspended: %w", id, err)
 	}
+	clean := 0 // looks in a row that found nobody running: a process may have forked, and ended, between two
 	for range 1000 {
 		running := 0
 		for _, pid := range descendants(shim) {
@@ -40,7 +41,14 @@ func (r *Runner) Suspend(ctx context.Context, id runner.ID) error {
 				syscall.Kill(pid, syscall.SIGSTOP) //nolint:errcheck // gone already, then
 			}
 		}
-		if running == 0 {
+		if clean++; running > 0 {
+			clean = 0
+		}
+		if clean == 2 {
+			if f.has(fileStop) { // asked to end meanwhile: it shall get to use its grace
+				r.goOn(shim)
+				return errors.Join(fmt.Errorf("member %s is being ended", id), r.restore(context.WithoutCancel(ctx), held, nil))
+			}
 			if f.has(fileExit) || len(descendants(shim)) == 0 {
 				return fmt.Errorf("no process of member %s was found that could be suspended: it has ended, or this system does not tell", id)
 			}
@@ -49,7 +57,9 @@ func (r *Runner) Suspend(ctx context.Context, id runner.ID) error {
 		if err = ctx.Err(); err != nil {
 			break
 		}
-		time.Sleep(time.Millisecond) // a signal takes a moment, and a fork may have gone between
+		if running > 0 {
+			time.Sleep(time.Millisecond) // a signal takes a moment
+		}
 	}
 	r.goOn(shim)
 	return errors.Join(fmt.Errorf("member %s was not suspended: some of its processes do not stop", id), err, r.restore(context.WithoutCancel(ctx), held, nil))
@@ -101,7 +111,11 @@ func (r *Runner) checkpoint(ctx context.Context, shim int) (held []int, err erro
 		return nil, nil
 	}
 	for _, pid := range descendants(shim) {
-		switch r.stateOf(ctx, pid) {
+		state, stateErr := r.stateOf(ctx, pid)
+		if stateErr != nil {
+			return nil, errors.Join(stateErr, r.restore(context.WithoutCancel(ctx), held, nil))
+		}
+		switch state {
 		case "running":
 		case "checkpointed":
 			held = append(held, pid)
@@ -127,7 +141,7 @@ func (r *Runner) checkpointed(ctx context.Context, shim int) (out []int) {
 		return nil
 	}
 	for _, pid := range descendants(shim) {
-		if s := r.stateOf(ctx, pid); s == "checkpointed" || s == "locked" {
+		if s, _ := r.stateOf(ctx, pid); s == "checkpointed" || s == "locked" {
 			out = append(out, pid)
 		}
 	}
@@ -138,7 +152,7 @@ func (r *Runner) checkpointed(ctx context.Context, shim int) (out []int) {
 // (driver 580 and later).
 func (r *Runner) restore(ctx context.Context, pids []int, devices []string) (err error) {
 	for _, pid := range pids {
-		if r.stateOf(ctx, pid) == "checkpointed" {
+		if state, _ := r.stateOf(ctx, pid); state == "checkpointed" {
 			args := []string{}
 			if was := visible(pid); len(was) == len(devices) && !slices.Equal(was, devices) {
 				pairs := make([]string, len(was))
@@ -159,13 +173,14 @@ func (r *Runner) gpu(ctx context.Context, pid int, action string, more ...string
 	return err
 }
 
-// stateOf is what the checkpoint command says of a process; "" when it uses no GPU.
-func (r *Runner) stateOf(ctx context.Context, pid int) string {
+// stateOf is what the checkpoint command says of a process; "" when it exits with an
+// error, as it does of one that uses no GPU. That it cannot be run at all is another error.
+func (r *Runner) stateOf(ctx context.Context, pid int) (string, error) {
 	out, err := r.ask(ctx, "--get-state", "--pid", strconv.Itoa(pid))
-	if err != nil {
-		return ""
+	if _, said := errors.AsType[*exec.ExitError](err); said && ctx.Err() == nil {
+		return "", nil
 	}
-	return out
+	return out, err
 }
 
 func (r *Runner) ask(ctx context.Context, args ...string) (string, error) {

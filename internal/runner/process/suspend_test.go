@@ -71,8 +71,10 @@ func TestCheckpoint(t *testing.T) {
 		}
 	}
 	for { // until the program is there: the shim's child is first another
-		if _, shim, err := r.runs(id); err == nil && len(descendants(shim)) == 1 && r.stateOf(ctx, descendants(shim)[0]) == "running" {
-			break
+		if _, shim, err := r.runs(id); err == nil && len(descendants(shim)) == 1 {
+			if state, err := r.stateOf(ctx, descendants(shim)[0]); err == nil && state == "running" {
+				break
+			}
 		}
 		time.Sleep(time.Millisecond)
 	}
