@@ -34,6 +34,21 @@ const (
 	exited  // by itself, well
 	stopped // as it was asked to
 	freed
+
+	// What follows is about how a task uses what it holds: see life. Where an owner is
+	// written, its epoch is the count of the life's turns.
+	loaded  // it can serve or compute
+	arrives // a request
+	served  // a request
+	quiet   // it may have been idle for a while
+	phase   // the next begins
+	rouses  // it was suspended with work to do
+	ends    // its time is over
+	beat    // all idle tasks are measured
+	suspended
+	resumed
+
+	ofUse = loaded // the first of them
 )
 
 func (a *agendum) before(b *agendum) bool { return a.at < b.at || a.at == b.at && a.n < b.n }

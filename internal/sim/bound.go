@@ -39,7 +39,7 @@ func lowerBound(t *trace.Trace, hosts []gpu.HostInfo, mean, p99 float64) int {
 }
 
 func demandRows(t *trace.Trace, hosts []gpu.HostInfo) []demandRow {
-	d, err := newDemands(t, hosts)
+	d, err := newDemands(t, hosts, nil)
 	if err != nil {
 		return nil
 	}

@@ -21,15 +21,23 @@ type demands struct {
 	tasks []trace.Task
 	most  int // GPUs of the largest host
 	have  map[string]bool
+	pools map[string]bool
+	first string // pool of tasks that name none, or one that is not there
 }
 
-func newDemands(t *trace.Trace, hosts []gpu.HostInfo) (*demands, error) {
+func newDemands(t *trace.Trace, hosts []gpu.HostInfo, pools []work.Pool) (*demands, error) {
 	for i := range t.Tasks {
 		if _, err := work.ParsePriority(t.Tasks[i].Priority); err != nil {
 			return nil, fmt.Errorf("trace %s, task %d: %w", t.Name, i+1, err)
 		}
 	}
-	d := &demands{tasks: t.Tasks, have: map[string]bool{}}
+	d := &demands{tasks: t.Tasks, have: map[string]bool{}, pools: map[string]bool{}, first: poolName}
+	for i := range pools {
+		d.pools[pools[i].Name] = true
+	}
+	if len(pools) > 0 {
+		d.first = pools[0].Name
+	}
 	for _, h := range hosts {
 		d.most = max(d.most, len(h.GPUs))
 		for _, g := range h.GPUs {
@@ -42,7 +50,10 @@ func newDemands(t *trace.Trace, hosts []gpu.HostInfo) (*demands, error) {
 func (d *demands) spec(i int, s *work.Spec) {
 	x := &d.tasks[i]
 	pr, _ := work.ParsePriority(x.Priority) // newDemands has seen it
-	*s = work.Spec{Name: x.Name, Tenant: tenantOf(x), Pool: poolName, Priority: pr, Request: d.request(x), Command: replayed, TTL: -1}
+	*s = work.Spec{Name: x.Name, Tenant: tenantOf(x), Pool: d.first, Priority: pr, Class: work.Class(x.Class), Request: d.request(x), Command: replayed, TTL: -1}
+	if d.pools[x.Pool] {
+		s.Pool = x.Pool
+	}
 }
 
 func (d *demands) request(x *trace.Task) work.Request {

@@ -34,6 +34,8 @@ type Column struct {
 	Preemptions  int     `json:"preemptions"`
 	Resizes      int     `json:"resizes"`
 	Decisions    int     `json:"decisions"` // placements, refusals, expiries, preemptions and resizes
+
+	Uses
 }
 
 // Point is a value from a time on.
@@ -68,7 +70,11 @@ type taskRow struct {
 	queued          work.Time // when it last began to wait
 	placed, running work.Time // 0 = not yet
 	waited          time.Duration
-	asked           int32 // thousandths of GPUs
+	asked           int32   // thousandths of GPUs
+	busy            float64 // share of what it asked for that computes
+	waiting         bool    // in line, for the first time or again from the beginning
+	whole           bool    // it asks for whole GPUs
+	parked, woken   bool
 	holds           int32 // 1 + its newest holding in recorder.leases, 0 = none
 }
 
@@ -88,6 +94,8 @@ type recorder struct {
 
 	useTime, heldTime, usedTime         float64 // GPU seconds; milli GPU seconds twice
 	waitSum, startupSum, starts, jctSum float64
+
+	uses useRecord
 }
 
 func newRecorder(s *simulation) *recorder {
@@ -121,15 +129,17 @@ func (r *recorder) take(now work.Time, facts []engine.Fact) {
 	for _, f := range facts {
 		switch f := f.(type) {
 		case engine.Submitted:
-			r.rows = append(r.rows, taskRow{submitted: r.sim.submitted(f.Task), queued: r.sim.submitted(f.Task), asked: int32(asked(f.Spec.Request, r.memMiB))})
+			r.rows = append(r.rows, taskRow{submitted: r.sim.submitted(f.Task), queued: r.sim.submitted(f.Task), asked: int32(asked(f.Spec.Request, r.memMiB)), whole: f.Spec.Request.GPUs > 0})
 			r.out.Tasks++
-			r.inLine++
+			r.joined(&r.rows[len(r.rows)-1])
 		case engine.Placed:
 			r.placed(now, f)
 		case engine.Freed:
 			r.freed(f.Owner)
 		case engine.Became:
 			r.became(now, f)
+		default:
+			r.moved(f)
 		}
 	}
 	at := now.Sub(epoch)
@@ -147,16 +157,22 @@ func (r *recorder) pass(now work.Time) {
 	dt := now.Sub(r.last).Seconds()
 	r.useTime += float64(r.inUse) * dt
 	r.heldTime += float64(r.heldMilli) * dt
+	r.uses.pass(dt, len(r.onGPU))
 	r.last = now
 }
 
 func (r *recorder) placed(now work.Time, f engine.Placed) {
-	r.inLine--
-	r.out.Decisions++
 	row := &r.rows[f.Task-1]
-	row.placed = now
-	row.waited += now.Sub(row.queued)
-	r.waitSum += now.Sub(row.queued).Seconds()
+	if f.Runs != 0 { // it goes on where it was suspended
+		r.uses.moves++
+		r.calm(row)
+	} else {
+		r.left(row)
+		r.out.Decisions++
+		row.placed = now
+		row.waited += now.Sub(row.queued)
+		r.waitSum += now.Sub(row.queued).Seconds()
+	}
 	row.holds = r.keep(holding{f.Parts, f.Epoch, len(f.Parts), row.holds})
 	for _, p := range f.Parts {
 		r.heldMilli += int64(p.Milli())
@@ -182,8 +198,11 @@ func (r *recorder) keep(h holding) int32 {
 
 func (r *recorder) freed(o work.Owner) {
 	at := &r.rows[o.Task-1].holds
-	for r.leases[*at-1].epoch != o.Epoch {
+	for *at != 0 && r.leases[*at-1].epoch != o.Epoch {
 		at = &r.leases[*at-1].older
+	}
+	if *at == 0 { // a suspended task ends: its GPUs were freed before
+		return
 	}
 	h := &r.leases[*at-1]
 	p := &h.parts[o.Member]
@@ -204,31 +223,54 @@ func (r *recorder) became(now work.Time, f engine.Became) {
 	row := &r.rows[f.Task-1]
 	if row.running != 0 && f.State != work.StateRunning {
 		r.ran(row, now)
+		r.setBusy(now, f.Task, 0)
+	}
+	back := row.parked
+	r.sleeps(row, f.State == work.Parked)
+	if f.State != work.Parked {
+		r.calm(row)
 	}
 	switch f.State {
 	case work.StateRunning:
+		row.running = now
+		if back {
+			break
+		}
 		r.startupSum += now.Sub(row.placed).Seconds()
 		r.starts++
-		row.running = now
+		if u := r.sim.steady(f.Task); u > 0 {
+			r.setBusy(now, f.Task, u)
+		}
 	case work.Queued:
 		row.queued = now
-		r.inLine++
+		r.joined(row)
 	case work.Yielding:
 		r.out.Preemptions++
 		r.out.Decisions++
 	case work.Succeeded:
-		r.out.Finished++
-		jct := now.Sub(row.submitted)
-		r.jctSum += jct.Seconds()
-		r.out.Slowdowns = append(r.out.Slowdowns, slowdown(jct, r.sim.duration(f.Task)))
+		r.finished(now, row, f.Task)
 	case work.Expired:
-		r.inLine--
+		r.left(row)
 		r.out.Expired++
 		r.out.Decisions++
-	case work.Failed, work.StateCancel:
+	case work.StateCancel:
+		r.left(row)
+		if r.sim.over(f.Task) { // it was parked, or in line again, when its time was over
+			r.finished(now, row, f.Task)
+			break
+		}
+		r.out.Failed++
+	case work.Failed:
 		r.out.Failed++
 	case work.Starting, work.Parked:
 	}
+}
+
+func (r *recorder) finished(now work.Time, row *taskRow, id work.TaskID) {
+	r.out.Finished++
+	jct := now.Sub(row.submitted)
+	r.jctSum += jct.Seconds()
+	r.out.Slowdowns = append(r.out.Slowdowns, slowdown(jct, r.sim.duration(id)))
 }
 
 // ran counts what a task used of what it asked for.
@@ -253,6 +295,7 @@ func (r *recorder) outcome() *Outcome {
 		}
 	}
 	o.Virtual = r.last.Sub(epoch)
+	r.usesOf(o)
 	o.Within, o.Said = r.sim.writer.Engine.Coverage()
 	o.Waiting = r.inLine
 	o.Running = o.Tasks - o.Waiting - r.done()

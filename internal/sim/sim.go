@@ -34,6 +34,11 @@ type Setup struct {
 	Told  bool          // tasks tell how long they will run, and are right: for the oracle
 	Saves time.Duration // tasks save their work so often; 0 = never
 
+	// Pools are the cluster's; a task goes to the one that its trace names, else to the
+	// first. None = one pool of all hosts, which does with idle tasks what Elastic says.
+	Pools   []work.Pool
+	Elastic work.PoolElastic
+
 	// Progress is told how many tasks have ended, of how many. May be nil.
 	Progress func(done, total int)
 }
@@ -52,6 +57,8 @@ type simulation struct {
 	due    agenda
 	slices []driver.Slice // scratch of carryOut: the hardware keeps a copy
 	next   int            // first task of the trace that is not submitted
+	lives  []*life        // by task number - 1; nil = its use is not known
+	beats  bool           // idle tasks are measured now and then
 	rec    *recorder
 	stop   func(*recorder) bool // ends a hopeless run early; may be nil
 }
@@ -85,12 +92,12 @@ func newSimulation(ctx context.Context, s Setup, mode work.PoolMode) (*simulatio
 	}
 	sim := &simulation{setup: s, hw: hw,
 		writer: host.NewWriter(engine.Config{Models: geometries, KeepEnded: 1000, Rules: s.Rules})}
-	if sim.tasks, err = newDemands(s.Trace, s.Hosts); err != nil {
+	if sim.tasks, err = newDemands(s.Trace, s.Hosts, s.Pools); err != nil {
 		return nil, err
 	}
 	sim.row = make([]int32, 0, len(s.Trace.Tasks))
 	evs := []engine.Event{
-		engine.SetPools{Pools: []work.Pool{{Name: poolName, Mode: mode}}},
+		engine.SetPools{Pools: s.pools(mode)},
 		engine.Inventory{Driver: "fake", Hosts: s.Hosts},
 	}
 	for _, t := range tenantsOf(s.Trace) {
@@ -127,7 +134,11 @@ func (s *simulation) loop(ctx context.Context) error {
 		}
 		evs.clear()
 		for s.due.any() && s.due.next() <= now { // what ends makes room before new work asks for it
-			evs.happened(s.due.pop())
+			if x := s.due.pop(); x.what < ofUse {
+				evs.happened(x)
+			} else {
+				s.lived(now, x, &evs)
+			}
 		}
 		first, firstEvent := s.next, len(evs.list)
 		for s.next < s.total() && s.submitAt(s.next) <= now {
@@ -142,7 +153,7 @@ func (s *simulation) loop(ctx context.Context) error {
 			return err
 		}
 		for i := first; i < s.next; i++ {
-			s.answered(i, b.Replies[firstEvent+i-first])
+			s.answered(now, i, b.Replies[firstEvent+i-first])
 		}
 		s.rec.take(now, b.Facts)
 		for _, c := range b.Commands {
@@ -154,6 +165,7 @@ func (s *simulation) loop(ctx context.Context) error {
 			break
 		}
 	}
+	s.leave()
 	if s.setup.Until > 0 {
 		s.rec.finish(epoch.Add(s.setup.Until))
 	}
@@ -208,14 +220,16 @@ func (s *simulation) duration(id work.TaskID) time.Duration {
 	return s.setup.Trace.Tasks[s.row[id-1]].Duration
 }
 
-func (s *simulation) answered(i int, r host.Reply) {
+func (s *simulation) answered(now work.Time, i int, r host.Reply) {
 	if r.Err != nil {
 		s.rec.reject(r.Err)
 		return
 	}
 	for len(s.row) < int(r.Task) {
 		s.row = append(s.row, int32(i))
+		s.lives = append(s.lives, nil)
 	}
+	s.born(now, r.Task, &s.setup.Trace.Tasks[i])
 }
 
 // carryOut does at once what a command asks and notes when its answer is due.
@@ -239,11 +253,19 @@ func (s *simulation) carryOut(now work.Time, c engine.Command) error {
 		s.due.add(now, took, freed, c.Owner)
 	case engine.StartCmd:
 		s.due.add(now, 0, started, c.Owner)
+		if s.begins(now, c.Owner) {
+			return nil // its end is known otherwise
+		}
 		left := s.duration(c.Owner.Task) - s.writer.Engine.Task(c.Owner.Task).Saved
 		s.due.add(now, left, exited, c.Owner)
 	case engine.StopCmd:
+		s.stops(now, c.Owner.Task)
 		s.due.add(now, 0, stopped, c.Owner)
-	case engine.WatchCmd, engine.ForgetCmd:
+	case engine.SuspendCmd:
+		s.suspends(now, c.Owner)
+	case engine.ResumeCmd:
+		s.due.add(now, s.parkPrice(c.Owner.Task).Resume, resumed, c.Owner)
+	case engine.WatchCmd, engine.ForgetCmd, engine.ScaleOutCmd:
 	}
 	return nil
 }
