@@ -58,8 +58,8 @@ type request struct {
 // How many requests a task serves at once. A model server batches; a notebook runs one
 // cell after the other.
 const (
-	inferenceAtOnce   = 4
-	interactiveAtOnce = 1
+	InferenceAtOnce   = 4
+	InteractiveAtOnce = 1
 )
 
 // Times of measuring. A task that has become idle is measured after enough time for it to
@@ -221,9 +221,9 @@ func (s *simulation) wake(l *life, evs *events) {
 
 // serve lets requests begin, as many as may, and says if the task is busy or idle.
 func (s *simulation) serve(now work.Time, l *life, evs *events) {
-	most := inferenceAtOnce
+	most := InferenceAtOnce
 	if l.x.Class == trace.Interactive {
-		most = interactiveAtOnce
+		most = InteractiveAtOnce
 	}
 	for len(l.at) < most && l.next < l.arrived {
 		r := l.x.Requests[l.next]

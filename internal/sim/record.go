@@ -287,6 +287,9 @@ func (r *recorder) finish(now work.Time) {
 	r.pass(now)
 }
 
+// Stopped reports whether a run was ended early, so that its numbers are not whole.
+func (o *Outcome) Stopped() bool { return o.stopped }
+
 func (r *recorder) outcome() *Outcome {
 	o := &r.out
 	for i := range r.rows {

@@ -39,6 +39,10 @@ type Setup struct {
 	Pools   []work.Pool
 	Elastic work.PoolElastic
 
+	// GiveUp is the share of all requests that may begin later than 10 s after they came: a
+	// run with more is ended, and its numbers are worth nothing. 0 = never.
+	GiveUp float64
+
 	// Progress is told how many tasks have ended, of how many. May be nil.
 	Progress func(done, total int)
 }
@@ -49,18 +53,19 @@ const poolName = "all"
 
 // simulation is one run.
 type simulation struct {
-	setup  Setup
-	writer *host.Writer
-	hw     *fake.Hardware
-	tasks  *demands // of the trace, in order
-	row    []int32  // task number - 1 -> index into the trace
-	due    agenda
-	slices []driver.Slice // scratch of carryOut: the hardware keeps a copy
-	next   int            // first task of the trace that is not submitted
-	lives  []*life        // by task number - 1; nil = its use is not known
-	beats  bool           // idle tasks are measured now and then
-	rec    *recorder
-	stop   func(*recorder) bool // ends a hopeless run early; may be nil
+	setup    Setup
+	writer   *host.Writer
+	hw       *fake.Hardware
+	tasks    *demands // of the trace, in order
+	row      []int32  // task number - 1 -> index into the trace
+	due      agenda
+	slices   []driver.Slice // scratch of carryOut: the hardware keeps a copy
+	next     int            // first task of the trace that is not submitted
+	lives    []*life        // by task number - 1; nil = its use is not known
+	requests int            // of all tasks
+	beats    bool           // idle tasks are measured now and then
+	rec      *recorder
+	stop     func(*recorder) bool // ends a hopeless run early; may be nil
 }
 
 // epoch is when virtual time begins. Any fixed value does; 0 means "never" to the engine.
@@ -110,6 +115,15 @@ func newSimulation(ctx context.Context, s Setup, mode work.PoolMode) (*simulatio
 	for _, r := range b.Replies {
 		if r.Err != nil {
 			return nil, fmt.Errorf("the simulated cluster could not be set up: %w", r.Err)
+		}
+	}
+	for i := range s.Trace.Tasks {
+		sim.requests += len(s.Trace.Tasks[i].Requests)
+	}
+	if s.GiveUp > 0 {
+		sim.stop = func(r *recorder) bool {
+			r.out.stopped = r.tooLate(s.GiveUp)
+			return r.out.stopped
 		}
 	}
 	sim.rec = newRecorder(sim)

@@ -16,10 +16,12 @@ type Uses struct {
 	Requests     int     `json:"requests,omitempty"`             // that came
 	Begun        int     `json:"requests_begun,omitempty"`       // before their task or the run ended
 	Within10s    float64 `json:"started_within_10s,omitempty"`   // of all requests, the share that began within 10 s of coming
+	RequestMean  float64 `json:"request_wait_mean_s,omitempty"`  //
 	RequestP50   float64 `json:"request_wait_p50_s,omitempty"`   // until it begins; one that never began counts with its wait until its task ended
 	RequestP95   float64 `json:"request_wait_p95_s,omitempty"`   //
 	RequestP99   float64 `json:"request_wait_p99_s,omitempty"`   //
 	RequestSlow  float64 `json:"request_slowdown_p95,omitempty"` // from coming to the end, over what it takes or 10 s; of those that ended
+	SlowdownP95  float64 `json:"slowdown_p95,omitempty"`         // of tasks, as slowdown_p99
 	Moves        int     `json:"moves,omitempty"`                // parks and wakes
 	MovesPerTask float64 `json:"moves_per_task,omitempty"`       //
 	ParkedHours  float64 `json:"parked_gpu_hours,omitempty"`     // of GPUs that parked tasks did without
@@ -71,8 +73,10 @@ func (u *useRecord) left(wait time.Duration) {
 
 func (u *useRecord) done(took, takes time.Duration) { u.slow = append(u.slow, slowdown(took, takes)) }
 
-// late is how many requests waited too long so far.
-func (u *useRecord) late() int { return len(u.waits) - u.within }
+// tooLate reports whether more than a share of all requests of a trace have begun too late.
+func (r *recorder) tooLate(most float64) bool {
+	return float64(len(r.uses.waits)-r.uses.within) > most*float64(r.sim.requests)
+}
 
 // setBusy says what share of what it asked for a task uses from now on.
 func (r *recorder) setBusy(now work.Time, id work.TaskID, share float64) {
@@ -154,6 +158,7 @@ func (r *recorder) usesOf(o *Outcome) {
 	o.Requests, o.Begun, o.Moves = u.requests, u.begun, u.moves
 	o.Within10s = float64(u.within) / float64(max(u.requests, 1))
 	o.RequestP50, o.RequestP95, o.RequestP99 = quantile(u.waits, 0.50), quantile(u.waits, 0.95), quantile(u.waits, 0.99)
+	o.RequestMean, o.SlowdownP95 = mean(u.waits), quantile(o.Slowdowns, 0.95)
 	o.RequestSlow = quantile(u.slow, 0.95)
 	o.MovesPerTask = float64(u.moves) / float64(max(o.Tasks, 1))
 	o.ParkedHours = u.parkedTime / 1000 / 3600
