@@ -26,7 +26,7 @@ Numbers of packing, mig and queue are the same on every machine; times are this 
   gpupool bench mig --report mig.html`,
 		Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.benchPackingCmd(), a.benchMIGCmd(), a.benchQueueCmd(), a.benchEngineCmd(), a.benchSimulateCmd())
+	c.AddCommand(a.benchPackingCmd(), a.benchMIGCmd(), a.benchQueueCmd(), a.benchElasticCmd(), a.benchEngineCmd(), a.benchSimulateCmd())
 	return c
 }
 
