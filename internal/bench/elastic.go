@@ -183,10 +183,9 @@ func elasticHosts(gpus int) ([]gpu.HostInfo, error) {
 // parkSoon is what pools of services and notebooks do with those that idle.
 func parkSoon(after time.Duration) work.PoolElastic {
 	return work.PoolElastic{
-		OnIdle:       map[work.Class]work.IdleAction{work.Interactive: work.IdlePark, work.Inference: work.IdlePark},
-		After:        map[work.Class]time.Duration{work.Interactive: after, work.Inference: after},
-		Cooldown:     5 * time.Second,
-		MovesPerTask: 720,
+		OnIdle:   map[work.Class]work.IdleAction{work.Interactive: work.IdlePark, work.Inference: work.IdlePark},
+		After:    map[work.Class]time.Duration{work.Interactive: after, work.Inference: after},
+		Cooldown: 5 * time.Second,
 	}
 }
 

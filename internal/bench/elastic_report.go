@@ -39,7 +39,7 @@ func (s *ElasticScenario) aim() {
 		most("over_common", 1.10, s.OverCommon, "a pool borrows only when more than one of its tasks wait and the lender has nobody in line, and a gang never spans pools")
 	default:
 		most("idle_while_waiting", 0.05, s.IdleWaiting, "training keeps its GPUs whatever it uses of them, and as published it uses few of what it asks for")
-		most("slowdown_p95", 1.25, s.SlowdownP95, "tasks wait in line: the plan holds pooled waits to static ones, not to a slowdown")
+		most("slowdown_p95", 1.1, s.SlowdownP95, "tasks wait in line: the plan holds pooled waits to static ones, not to a slowdown")
 	}
 }
 

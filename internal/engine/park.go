@@ -293,6 +293,7 @@ func (e *Engine) sleepsNoMore(l *Lease) {
 	}
 	p.Was = nil
 	t.pool.parked--
+	e.wake(e.cluster.Hosts[p.Host].Pool) // who cannot be asked to leave may have them now
 	if t.inLine {
 		e.leave(t)
 		e.countWaiting(t, -1)

@@ -74,7 +74,6 @@ const (
 const (
 	parkAfter    = 10 * time.Minute
 	moveCooldown = 5 * time.Second
-	movesPerTask = 720
 )
 
 // pools is what the engine is told of the cluster's pools.
@@ -90,7 +89,7 @@ func (s Setup) pools(mode work.PoolMode) []work.Pool {
 	if x.OnIdle == nil && mode == work.Dynamic {
 		x.OnIdle = map[work.Class]work.IdleAction{work.Interactive: work.IdlePark, work.Inference: work.IdlePark}
 		x.After = map[work.Class]time.Duration{work.Interactive: parkAfter, work.Inference: parkAfter}
-		x.Cooldown, x.MovesPerTask = moveCooldown, movesPerTask
+		x.Cooldown = moveCooldown
 	}
 	return []work.Pool{{Name: poolName, Mode: mode, Elastic: x}}
 }
