@@ -147,7 +147,7 @@ func (e *Engine) applyPool(p work.Pool) {
 			old.override = "" // whoever changed the settings wants them
 		}
 		old.Pool = p
-		old.full = true
+		old.full, old.stirred = true, true // it may lend more than before
 		if mode != old.mode() || weight != old.weight() { // then its tasks ask for something else, or their turns are others
 			e.requeue(old)
 		}
@@ -525,12 +525,17 @@ func (e *Engine) applyFreed(o work.Owner) {
 	e.cluster.Free(o, p.Part)
 	t := l.of
 	e.count(t, p, -1)
+	e.wakeFor(t, p)
+	e.dropFreed(l)
+}
+
+// wakeFor asks for a pass over everyone who may have what a task gave back.
+func (e *Engine) wakeFor(t *Task, p *Part) {
 	if x := e.tenants[t.Spec.Tenant]; x != nil && x.LimitGPUs > 0 {
 		e.wakeAll() // the limit is one for all pools
 	} else {
 		e.wake(e.cluster.Hosts[p.Host].Pool) // not the task's: the host may have moved since
 	}
-	e.dropFreed(l)
 }
 
 // wake asks for a pass over everyone who waits in a pool.

@@ -32,5 +32,5 @@ func (e *Engine) applyMode(f ModeSet) {
 	if (was == work.Dynamic) != (f.Mode == work.Dynamic) {
 		e.requeue(p)
 	}
-	p.full = true
+	p.full, p.stirred = true, true
 }

@@ -237,6 +237,7 @@ func (e *Engine) applyMove(f Fact) {
 		p.Phase = PhaseRunning
 		l.of.Awake = false
 		e.notIdle(l.of)
+		l.of.window = elastic.Window{} // it could not compute while it was suspended
 	case MoveFailed:
 		t := e.tasks[f.Task]
 		t.Stuck++
@@ -266,7 +267,7 @@ func (e *Engine) applyParked(l *Lease, p *Part) {
 	if t.Awake {
 		e.joinAwake(t)
 	}
-	e.wake(e.cluster.Hosts[p.Host].Pool)
+	e.wakeFor(t, p)
 }
 
 // joinAwake puts a woken task into line.
