@@ -189,7 +189,7 @@ func parkSoon(after time.Duration) work.PoolElastic {
 	}
 }
 
-// window is the part of a trace between two times, its first task at 0.
+// windowOf is the part of a trace between two times, its first task at 0.
 func windowOf(t *trace.Trace, from, to time.Duration) *trace.Trace {
 	out := *t.Until(to)
 	for len(out.Tasks) > 0 && out.Tasks[0].Submit < from {
@@ -199,6 +199,21 @@ func windowOf(t *trace.Trace, from, to time.Duration) *trace.Trace {
 		out.Tasks[i].Submit -= from
 	}
 	return &out
+}
+
+// busiest is when the week begins, counted from the trace's start, in which most tasks are
+// submitted. The rule looks at the load alone, so that no outcome picks the window.
+func busiest(t *trace.Trace) time.Duration {
+	const week = 7 * 24 * time.Hour
+	counts := map[time.Duration]int{}
+	best := time.Duration(0)
+	for i := range t.Tasks { // by Submit, so of equal weeks the first stays
+		w := t.Tasks[i].Submit / week
+		if counts[w]++; counts[w] > counts[best] {
+			best = w
+		}
+	}
+	return best * week
 }
 
 func number(x float64) *float64 { return &x }

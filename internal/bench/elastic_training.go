@@ -10,11 +10,11 @@ import (
 	"github.com/gpupool/gpupool/internal/trace"
 )
 
-// Of training. Three days from the middle of the trace: a plan makes a dozen runs.
+// Of training. The first days of the busiest week, on a cluster so full that tasks wait: a
+// plan holds pooled waits to static ones, and without any it would say nothing.
 const (
-	trainingFrom  = 14 * 24 * time.Hour
-	trainingTo    = 17 * 24 * time.Hour
-	trainingHosts = 300 // of the cluster that static waits are taken from
+	trainingFor    = 3 * 24 * time.Hour
+	trainingDemand = 0.95
 )
 
 // training plans for tasks whose GPUs are in use as published. They are not parked, so
@@ -28,22 +28,26 @@ func (o *ElasticOptions) training(ctx context.Context, name, cdf string) (*Elast
 	if err != nil {
 		return nil, err
 	}
-	if t, err = windowOf(t, trainingFrom, trainingTo).Utilise(file, o.Seed); err != nil {
+	from := busiest(t)
+	if t, err = windowOf(t, from, from+trainingFor).Utilise(file, o.Seed); err != nil {
 		return nil, err
 	}
-	hosts, err := elasticHosts(trainingHosts * elasticEach)
+	size, err := newQueuePlan(t, trainingDemand)
 	if err != nil {
 		return nil, err
 	}
-	p, err := sim.MakePlan(ctx, sim.Setup{Trace: t, Hosts: hosts, Seed: o.Seed}, fmt.Sprintf("%dx%s", trainingHosts, queueHostType), nil)
-	if err != nil {
-		return nil, err
+	p, err := sim.MakePlan(ctx, sim.Setup{Trace: t, Hosts: size.hosts, Seed: o.Seed}, fmt.Sprintf("%dx%s", len(size.hosts), queueHostType), nil)
+	if err != nil { // a finding, and no fault of the options: the others' numbers stand
+		return &ElasticScenario{Skipped: err.Error()}, nil
 	}
 	s := &ElasticScenario{Synthetic: t.Synthetic, Tasks: len(t.Tasks), GPUsStatic: p.GPUsStatic, GPUsPooled: p.GPUsPooled, Bound: p.LowerBound,
 		BoundIs: "GPUs below which no scheduler keeps these waits, if each task gets what it asks for", Runs: p.Runs}
 	s.of(&sim.Outcome{Column: p.Static}, &sim.Outcome{Column: p.Pooled})
+	if p.Pooled.WaitingHours == 0 {
+		s.IdleWaiting = nil // nobody waited: it says nothing
+	}
 	s.WaitMeanRatio, s.WaitP99S = ratio(p.Pooled.WaitMean, p.Static.WaitMean), number(p.Pooled.WaitP99)
 	s.SlowdownP95, s.SlowdownStatic = number(p.Pooled.SlowdownP95), number(p.Static.SlowdownP95)
-	s.notes = append(s.notes, fmt.Sprintf("days %.0f to %.0f of the trace; tasks are measured and kept: no task is resized or shares what another leaves of its GPU", trainingFrom.Hours()/24, trainingTo.Hours()/24))
+	s.notes = append(s.notes, fmt.Sprintf("days %.0f to %.0f of the trace; tasks are measured and kept: no task is resized or shares what another leaves of its GPU", from.Hours()/24, (from+trainingFor).Hours()/24))
 	return s, nil
 }
