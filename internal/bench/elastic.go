@@ -205,15 +205,13 @@ func windowOf(t *trace.Trace, from, to time.Duration) *trace.Trace {
 // submitted. The rule looks at the load alone, so that no outcome picks the window.
 func busiest(t *trace.Trace) time.Duration {
 	const week = 7 * 24 * time.Hour
-	counts := map[time.Duration]int{}
-	best := time.Duration(0)
+	counts := map[int]int{}
+	best := 0
 	for i := range t.Tasks { // by Submit, so of equal weeks the first stays
-		w := t.Tasks[i].Submit / week
+		w := int(t.Tasks[i].Submit / week)
 		if counts[w]++; counts[w] > counts[best] {
 			best = w
 		}
 	}
-	return best * week
+	return time.Duration(best) * week
 }
-
-func number(x float64) *float64 { return &x }

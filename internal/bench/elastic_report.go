@@ -20,11 +20,11 @@ type ElasticTarget struct {
 // aim sets a scenario's targets beside what came out.
 func (s *ElasticScenario) aim() {
 	least := func(name string, x float64, got *float64, why string) {
-		t := ElasticTarget{Name: name, Least: number(x), Got: got, Met: got != nil && *got >= x}
+		t := ElasticTarget{Name: name, Least: new(x), Got: got, Met: got != nil && *got >= x}
 		s.add(t, why)
 	}
 	most := func(name string, x float64, got *float64, why string) {
-		t := ElasticTarget{Name: name, Most: number(x), Got: got, Met: got != nil && *got <= x}
+		t := ElasticTarget{Name: name, Most: new(x), Got: got, Met: got != nil && *got <= x}
 		s.add(t, why)
 	}
 	switch {

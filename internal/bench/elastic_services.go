@@ -111,9 +111,9 @@ func services(ctx context.Context, t *trace.Trace, apart int, after time.Duratio
 	s.GPUsPooled = high
 	s.of(static, pooled)
 	s.WaitMeanRatio = ratio(pooled.RequestMean, static.RequestMean)
-	s.WaitP99S = number(pooled.RequestP99)
-	s.SlowdownP95, s.SlowdownStatic = number(pooled.RequestSlow), number(static.RequestSlow)
-	s.WithinStatic, s.Within, s.Requests = number(static.Within10s), number(pooled.Within10s), pooled.Requests
+	s.WaitP99S = new(pooled.RequestP99)
+	s.SlowdownP95, s.SlowdownStatic = new(pooled.RequestSlow), new(static.RequestSlow)
+	s.WithinStatic, s.Within, s.Requests = new(static.Within10s), new(pooled.Within10s), pooled.Requests
 	return s, nil
 }
 
@@ -127,8 +127,8 @@ func keepFor(o *sim.Outcome, gpus int) *sim.Outcome {
 
 // of fills in what all scenarios have.
 func (s *ElasticScenario) of(static, pooled *sim.Outcome) {
-	s.Saving = number(1 - float64(s.GPUsPooled)/float64(s.GPUsStatic))
-	s.IdleStatic, s.IdlePooled, s.IdleWaiting = number(static.IdleByUse), number(pooled.IdleByUse), number(pooled.IdleWaiting)
-	s.MovesPerTask = number(pooled.MovesPerTask)
+	s.Saving = new(1 - float64(s.GPUsPooled)/float64(s.GPUsStatic))
+	s.IdleStatic, s.IdlePooled, s.IdleWaiting = new(static.IdleByUse), new(pooled.IdleByUse), new(pooled.IdleWaiting)
+	s.MovesPerTask = new(pooled.MovesPerTask)
 	s.Static, s.Pooled = &static.Column, &pooled.Column
 }

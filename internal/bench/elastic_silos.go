@@ -70,7 +70,7 @@ func (o *ElasticOptions) silos(ctx context.Context, name string) (*ElasticScenar
 	s.of(static, pooled)
 	s.IdleStatic, s.IdlePooled, s.MovesPerTask, s.IdleWaiting = nil, nil, nil, nil // the trace does not say what tasks use
 	s.OverCommon = ratio(float64(lent), float64(common))
-	s.WaitMeanRatio, s.WaitP99S = ratio(pooled.WaitMean, static.WaitMean), number(pooled.WaitP99)
+	s.WaitMeanRatio, s.WaitP99S = ratio(pooled.WaitMean, static.WaitMean), new(pooled.WaitP99)
 	s.notes = append(s.notes, fmt.Sprintf("days %.0f to %.0f of the trace, tasks of up to %d GPUs (%d larger ones, with %.1f %% of the GPU hours, are left out), %d silos; apart needs %.2f times what one pool does, lending %.2f times; the one pool waits %.0f s at the 99th percentile, lending %.0f s",
 		from.Hours()/24, (from+silosFor).Hours()/24, siloGang, w.dropped, 100*w.lost, len(w.names), float64(sum)/float64(common), float64(lent)/float64(common), one.WaitP99, pooled.WaitP99))
 	return s, nil

@@ -37,8 +37,8 @@ func (o *ElasticOptions) training(ctx context.Context, name, cdf string) (*Elast
 		return nil, err
 	}
 	p, err := sim.MakePlan(ctx, sim.Setup{Trace: t, Hosts: size.hosts, Seed: o.Seed}, fmt.Sprintf("%dx%s", len(size.hosts), queueHostType), nil)
-	if err != nil { // a finding, and no fault of the options: the others' numbers stand
-		return &ElasticScenario{Skipped: err.Error()}, nil
+	if err != nil {
+		return nil, err
 	}
 	s := &ElasticScenario{Synthetic: t.Synthetic, Tasks: len(t.Tasks), GPUsStatic: p.GPUsStatic, GPUsPooled: p.GPUsPooled, Bound: p.LowerBound,
 		BoundIs: "GPUs below which no scheduler keeps these waits, if each task gets what it asks for", Runs: p.Runs}
@@ -46,8 +46,8 @@ func (o *ElasticOptions) training(ctx context.Context, name, cdf string) (*Elast
 	if p.Pooled.WaitingHours == 0 {
 		s.IdleWaiting = nil // nobody waited: it says nothing
 	}
-	s.WaitMeanRatio, s.WaitP99S = ratio(p.Pooled.WaitMean, p.Static.WaitMean), number(p.Pooled.WaitP99)
-	s.SlowdownP95, s.SlowdownStatic = number(p.Pooled.SlowdownP95), number(p.Static.SlowdownP95)
+	s.WaitMeanRatio, s.WaitP99S = ratio(p.Pooled.WaitMean, p.Static.WaitMean), new(p.Pooled.WaitP99)
+	s.SlowdownP95, s.SlowdownStatic = new(p.Pooled.SlowdownP95), new(p.Static.SlowdownP95)
 	s.notes = append(s.notes, fmt.Sprintf("days %.0f to %.0f of the trace; tasks are measured and kept: no task is resized or shares what another leaves of its GPU", from.Hours()/24, (from+trainingFor).Hours()/24))
 	return s, nil
 }
