@@ -147,7 +147,7 @@ func (e *Engine) applyPool(p work.Pool) {
 			old.override = "" // whoever changed the settings wants them
 		}
 		old.Pool = p
-		old.full, old.stirred = true, true // it may lend more than before
+		old.full, old.stirred = true, true                // it may lend more than before
 		if mode != old.mode() || weight != old.weight() { // then its tasks ask for something else, or their turns are others
 			e.requeue(old)
 		}
