@@ -34,3 +34,28 @@ func (e *Engine) applyMode(f ModeSet) {
 	}
 	p.full, p.stirred = true, true
 }
+
+// handleMove takes the events about what tasks use, and about those that are suspended.
+func (e *Engine) handleMove(ev Event) error {
+	switch ev := ev.(type) {
+	case Usage:
+		e.usage(ev.Samples)
+	case *Usage:
+		e.usage(ev.Samples)
+	case Wake:
+		return e.wakeTask(ev)
+	case Park:
+		return e.parkAsked(ev)
+	case SuspendDone:
+		e.suspendDone(ev.Owner)
+	case SuspendFailed:
+		e.suspendFailed(ev)
+	case ResumeDone:
+		e.resumeDone(ev.Owner)
+	case ResumeFailed:
+		e.resumeFailed(ev)
+	case SetMode:
+		return e.setMode(ev)
+	}
+	return nil
+}

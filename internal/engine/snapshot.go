@@ -129,6 +129,12 @@ func Restore(cfg Config, b []byte) (e *Engine, err error) {
 	for _, l := range s.Leases {
 		e.restoreLease(l)
 	}
+	e.restoreRest(s)
+	return e, nil
+}
+
+// restoreRest restores what refers to tasks and leases.
+func (e *Engine) restoreRest(s snapshot) {
 	for _, t := range s.Tasks {
 		if t.Use.Kind == elastic.Idle {
 			e.applyJudged(Judged{t.ID, t.Use})
@@ -141,7 +147,6 @@ func Restore(cfg Config, b []byte) (e *Engine, err error) {
 	for i, l := range s.Lines {
 		e.restorePool(e.lines[i], l)
 	}
-	return e, nil
 }
 
 func (e *Engine) restoreTask(t *Task) {
