@@ -84,7 +84,7 @@ func (e *Engine) askForMore(p *pool) {
 	milli := 0
 	for _, l := range p.queue.AllLines() { // order: a sum of whole numbers
 		for _, x := range l.Items() {
-			milli += e.cluster.LeastMilli(p.Name, p.effective(e.tasks[x.ID].Spec.Request))
+			milli += e.cluster.LeastMilli(p.Name, p.wants(e.tasks[x.ID]))
 		}
 	}
 	f := AskedForMore{Pool: p.Name, Waiting: p.queue.Len(), GPUs: gpus(milli)}

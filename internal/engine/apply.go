@@ -59,6 +59,8 @@ func (e *Engine) apply(f Fact) {
 		e.applyBecame(f)
 	case Judged, Suspending, Suspended, Woken, Resuming, Resumed, MoveFailed, ModeSet:
 		e.applyMove(f)
+	case Sized, Planned, Dropped, Resizing, Resized, Parted:
+		e.applyPlan(f)
 	case Forgotten:
 		e.applyForgotten(f.Tasks)
 	default:
@@ -145,7 +147,7 @@ func (e *Engine) applySubmitted(f Submitted) {
 		e.await(t)
 	}
 	e.countWaiting(t, 1)
-	e.cluster.Asked(p.Name, p.effective(f.Spec.Request))
+	e.cluster.Asked(p.Name, p.grants(f.Spec.Tenant, f.Spec.Request))
 	if !t.back() {
 		p.push(e, t)
 		p.added = append(p.added, t.ID)

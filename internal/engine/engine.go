@@ -97,6 +97,7 @@ type Part struct {
 	Retry   work.Time  `json:"retry,omitempty"` // of freeing, when Tries > 0
 	Why     string     `json:"why,omitempty"`   // freeing failed
 
+	To    []work.Slice `json:"to,omitempty"`        // its slices are being resized to these
 	Was   []work.Slice `json:"was,omitempty"`       // what it held before it was parked
 	Extra int64        `json:"extra_mib,omitempty"` // main memory for what was on them
 }
@@ -149,6 +150,8 @@ type Task struct {
 	Moved   work.Time     `json:"moved,omitempty"`   // when something was last done with it
 	Moves   int           `json:"moves,omitempty"`   // how often
 	Stuck   int           `json:"stuck,omitempty"`   // moves of it that failed in a row
+	Size    *work.Request `json:"size,omitempty"`    // what it was resized to; nil = as submitted
+	Plan    *Plan         `json:"plan,omitempty"`    // a move of it that was announced
 
 	pool           *pool      // whose name is Spec.Pool
 	lease          *Lease     // nil while queued and after the end
@@ -193,6 +196,8 @@ type Engine struct {
 	timers   timers
 	liens    map[int][]*Task // GPU -> parked tasks that held it: whoever gets it is a guest of theirs
 
+	parted map[[2]string]work.Time // kinds of work that do not share a GPU, until then
+
 	endedWell work.Exit // the zero Exit, and never anything else; see keptExit
 	out       Output
 
@@ -214,7 +219,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, cluster: placement.NewCluster(cfg.Models),
 		strikes: map[int]int{}, pools: map[string]*pool{}, tenants: map[string]*work.Tenant{}, use: map[string]use{},
-		arrays: map[work.TaskID]*array{}, after: map[work.TaskID][]work.TaskID{}, forecast: forecast.New(cfg.Forecast), unscaled: true, liens: map[int][]*Task{},
+		arrays: map[work.TaskID]*array{}, after: map[work.TaskID][]work.TaskID{}, forecast: forecast.New(cfg.Forecast), unscaled: true, liens: map[int][]*Task{}, parted: map[[2]string]work.Time{},
 		tasks: map[work.TaskID]*Task{}, leases: map[leaseKey]*Lease{}, keys: map[string]work.TaskID{},
 	}
 	e.cluster.Sharers, e.cluster.Topology = cfg.Sharers, cfg.Topology
@@ -285,7 +290,7 @@ func (e *Engine) handle(ev Event) error {
 		e.processExited(*ev)
 	case ProcessesSeen:
 		e.processesSeen(ev.Owners)
-	case Usage, *Usage, Wake, Park, SuspendDone, SuspendFailed, ResumeDone, ResumeFailed, SetMode:
+	case Usage, *Usage, Wake, Park, SuspendDone, SuspendFailed, ResumeDone, ResumeFailed, ResizeDone, ResizeFailed, Resize, SetMode:
 		return e.handleMove(ev)
 	case Resume:
 		e.resume()

@@ -105,7 +105,7 @@ func (e *Engine) lineUp(p *pool, of func(forecast.Forecast) work.Time) []expecte
 			return line
 		}
 		t := e.tasks[item.ID]
-		r := p.effective(t.Spec.Request)
+		r := p.wants(t)
 		x := expected{id: t.ID, runs: of(e.waitingFor(t)), milli: e.cluster.LeastMilli(p.Name, r), models: e.cluster.Candidates(p.Name, r)}
 		x.never = x.milli == 0 || e.mayNot(p, t).Code != "" || !e.cluster.Possible(p.Name, r, true)
 		line = append(line, x)
@@ -171,7 +171,7 @@ func (o *outlook) pop() giving {
 // sooner says what would let a waiting task start now: less, or elsewhere.
 func (e *Engine) sooner(t *Task) []string {
 	p := t.pool
-	r := p.effective(t.Spec.Request)
+	r := p.wants(t)
 	fits := func(pool string, r work.Request) bool {
 		return e.cluster.Find(placement.Query{Pool: pool, Tenant: t.Spec.Tenant, Request: r}) != nil
 	}
@@ -190,7 +190,7 @@ func (e *Engine) sooner(t *Task) []string {
 		}
 	}
 	for _, o := range e.lines {
-		if o != p && o.queue.Len() == 0 && fits(o.Name, o.effective(t.Spec.Request)) {
+		if o != p && o.queue.Len() == 0 && fits(o.Name, o.wants(t)) {
 			out = append(out, "it would fit in pool "+o.Name+" now")
 		}
 	}

@@ -120,6 +120,23 @@ type (
 		Owner work.Owner
 		Err   string
 	}
+	// ResizeDone says that the slices of a part have their new sizes.
+	ResizeDone struct {
+		Owner   work.Owner
+		Devices []string
+	}
+	// ResizeFailed says that they have not: they are as they were.
+	ResizeFailed struct {
+		Owner work.Owner
+		Err   string
+	}
+	// Resize gives a task another size, as its user or an operator asks: whole GPUs of each
+	// member, or a fraction of one, in thousandths.
+	Resize struct {
+		Task  work.TaskID
+		Milli int
+		By    string
+	}
 	// SetMode sets the mode of a pool, beside its settings, until they name another.
 	SetMode struct {
 		Pool string
@@ -175,6 +192,9 @@ func (SuspendDone) event()   {}
 func (SuspendFailed) event() {}
 func (ResumeDone) event()    {}
 func (ResumeFailed) event()  {}
+func (ResizeDone) event()    {}
+func (ResizeFailed) event()  {}
+func (Resize) event()        {}
 func (SetMode) event()       {}
 func (Resume) event()        {}
 func (Tick) event()          {}
@@ -211,10 +231,14 @@ type (
 	}
 	// WatchCmd asks to watch a member that was started before; answer ProcessExited.
 	WatchCmd struct{ Owner work.Owner }
+	// ResizeCmd asks a driver to give the slices of a part other sizes in place; answer
+	// ResizeDone or ResizeFailed.
+	ResizeCmd struct{ CarveCmd }
 	// StopCmd asks a runner to end a member; the answer is ProcessExited.
 	StopCmd struct {
-		Owner work.Owner
-		Grace time.Duration
+		Owner  work.Owner
+		Grace  time.Duration
+		Signal string // in place of TERM, as work.Elastic says; "" = TERM
 	}
 	// SuspendCmd asks a runner to stop a member where it is and to take what it holds of
 	// GPUs into main memory; answer SuspendDone or SuspendFailed.

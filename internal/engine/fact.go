@@ -175,6 +175,39 @@ type (
 		Move work.MoveKind `json:"move"`
 		Why  string        `json:"why"`
 	}
+	// Sized states what a task asks for from now on; nil is as it was submitted.
+	Sized struct {
+		Task    work.TaskID   `json:"task"`
+		Request *work.Request `json:"request,omitempty"`
+	}
+	// Planned announces a move that takes something from a task, and when it is made if
+	// it is still of use then.
+	Planned struct {
+		Task work.TaskID `json:"task"`
+		Plan Plan        `json:"plan"`
+	}
+	// Dropped states that an announced move is not made.
+	Dropped struct {
+		Task work.TaskID `json:"task"`
+		Why  string      `json:"why"`
+	}
+	// Resizing states that a part is to have other slices of the same GPUs, and why.
+	Resizing struct {
+		Owner  work.Owner   `json:"owner"`
+		Slices []work.Slice `json:"slices"`
+		Reason work.Reason  `json:"reason"`
+	}
+	// Resized states that it has them.
+	Resized struct {
+		Owner work.Owner `json:"owner"`
+	}
+	// Parted states that two kinds of work slow each other down and do not share a GPU
+	// until then.
+	Parted struct {
+		Pair  [2]string `json:"pair"`
+		Until work.Time `json:"until"`
+		Why   string    `json:"why"`
+	}
 	// ModeSet states the mode of a pool, beside its settings.
 	ModeSet struct {
 		Pool   string        `json:"pool"`
@@ -219,6 +252,12 @@ func (Woken) Kind() string         { return "task.woken" }      // see PoolSet.K
 func (Resuming) Kind() string      { return "task.resuming" }   // see PoolSet.Kind
 func (Resumed) Kind() string       { return "task.resumed" }    // see PoolSet.Kind
 func (MoveFailed) Kind() string    { return "task.movefailed" } // see PoolSet.Kind
+func (Sized) Kind() string         { return "task.sized" }      // see PoolSet.Kind
+func (Planned) Kind() string       { return "task.planned" }    // see PoolSet.Kind
+func (Dropped) Kind() string       { return "task.dropped" }    // see PoolSet.Kind
+func (Resizing) Kind() string      { return "part.resizing" }   // see PoolSet.Kind
+func (Resized) Kind() string       { return "part.resized" }    // see PoolSet.Kind
+func (Parted) Kind() string        { return "pair.parted" }     // see PoolSet.Kind
 func (ModeSet) Kind() string       { return "pool.mode" }       // see PoolSet.Kind
 func (Forgotten) Kind() string     { return "task.forgotten" }  // see PoolSet.Kind
 
@@ -299,6 +338,12 @@ var decoders = map[string]func(json.RawMessage) (Fact, error){
 	Resuming{}.Kind():      decode[Resuming],
 	Resumed{}.Kind():       decode[Resumed],
 	MoveFailed{}.Kind():    decode[MoveFailed],
+	Sized{}.Kind():         decode[Sized],
+	Planned{}.Kind():       decode[Planned],
+	Dropped{}.Kind():       decode[Dropped],
+	Resizing{}.Kind():      decode[Resizing],
+	Resized{}.Kind():       decode[Resized],
+	Parted{}.Kind():        decode[Parted],
 	ModeSet{}.Kind():       decode[ModeSet],
 	Forgotten{}.Kind():     decode[Forgotten],
 }
@@ -346,6 +391,16 @@ func TaskOf(f Fact) work.TaskID {
 		return f.Owner.Task
 	case MoveFailed:
 		return f.Task
+	case Sized:
+		return f.Task
+	case Planned:
+		return f.Task
+	case Dropped:
+		return f.Task
+	case Resizing:
+		return f.Owner.Task
+	case Resized:
+		return f.Owner.Task
 	}
 	return 0
 }

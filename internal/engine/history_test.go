@@ -123,7 +123,7 @@ func (w *world) nobodyForgotten() error {
 		if !t.inLine || e.mayNot(t.pool, t).Code != "" {
 			continue
 		}
-		q := placement.Query{Pool: t.pool.Name, Tenant: t.Spec.Tenant, Request: t.pool.effective(t.Spec.Request)}
+		q := placement.Query{Pool: t.pool.Name, Tenant: t.Spec.Tenant, Request: t.pool.wants(t)}
 		if x := e.tenants[t.Spec.Tenant]; x != nil && x.LimitGPUs > 0 && q.Request.IsPart() {
 			continue
 		}

@@ -252,7 +252,7 @@ func (e *Engine) resumePart(l *Lease, i int) {
 	case PhaseRunning:
 		e.command(WatchCmd{l.runner(i)})
 	case PhaseStopping:
-		e.command(StopCmd{l.runner(i), e.grace(l.of)})
+		e.command(e.stopCmd(l, i))
 		e.command(WatchCmd{l.runner(i)})
 	case PhaseSuspending:
 		e.command(WatchCmd{l.runner(i)})
@@ -282,7 +282,7 @@ func (e *Engine) processesSeen(owners []work.Owner) {
 		l, p := e.member(o)
 		switch {
 		case l == nil:
-			e.command(StopCmd{o, 0})
+			e.command(StopCmd{Owner: o})
 			e.command(WatchCmd{o})
 		case !p.Phase.live() && !(l.Runs != 0 && p.Phase == PhaseCarving):
 			e.command(ForgetCmd{o})

@@ -232,7 +232,7 @@ func (e *Engine) close(l *Lease, then work.State, why work.Reason) {
 		}
 		switch p.Phase {
 		case PhaseStopping:
-			e.command(StopCmd{l.runner(i), e.grace(t)})
+			e.command(e.stopCmd(l, i))
 		case PhaseFreeing:
 			e.free(l.owner(i), p)
 		}
@@ -302,6 +302,15 @@ func (e *Engine) carveCmd(l *Lease, i int) CarveCmd {
 func (e *Engine) freeCmd(o work.Owner, p *Part) FreeCmd {
 	h := e.cluster.Hosts[p.Host]
 	return FreeCmd{o, h.Info.Driver, h.Info.Name}
+}
+
+// stopCmd ends a member: by the signal that the task asked for where it will go on later.
+func (e *Engine) stopCmd(l *Lease, i int) StopCmd {
+	c := StopCmd{Owner: l.runner(i), Grace: e.grace(l.of)}
+	if l.Then == work.Queued {
+		c.Signal = l.of.Spec.Signal
+	}
+	return c
 }
 
 func (e *Engine) startCmd(l *Lease, i int) StartCmd {

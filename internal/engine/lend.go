@@ -115,7 +115,7 @@ const (
 
 // parkFor parks idle tasks that are worth it, so that a task finds room.
 func (e *Engine) parkFor(p *pool, t *Task) {
-	r := p.effective(t.Spec.Request)
+	r := p.wants(t)
 	if len(p.idle) == 0 || r.HostOnly() || t.State == work.Parked {
 		return
 	}

@@ -10,6 +10,26 @@ import (
 // mode of a pool as it is now: as it was set, else as its settings say.
 func (p *pool) mode() work.PoolMode { return cmp.Or(p.override, p.Mode) }
 
+// modeFor is the mode in which a pool serves a tenant.
+func (p *pool) modeFor(string) work.PoolMode { return p.mode() }
+
+// wants is what a task asks a pool for: what it was resized to, else what it was
+// submitted with, as the pool's mode grants it.
+func (p *pool) wants(t *Task) work.Request {
+	if t.Size != nil {
+		return p.grants(t.Spec.Tenant, *t.Size)
+	}
+	return p.grants(t.Spec.Tenant, t.Spec.Request)
+}
+
+// grants is a tenant's request as a pool's mode grants it.
+func (p *pool) grants(tenant string, r work.Request) work.Request {
+	if p.modeFor(tenant) != work.Dynamic {
+		return r.WholeGPUs()
+	}
+	return r
+}
+
 // setMode sets the mode of a pool beside its settings.
 func (e *Engine) setMode(ev SetMode) error {
 	p := e.pools[ev.Pool]
@@ -54,6 +74,12 @@ func (e *Engine) handleMove(ev Event) error {
 		e.resumeDone(ev.Owner)
 	case ResumeFailed:
 		e.resumeFailed(ev)
+	case ResizeDone:
+		e.resizeDone(ev)
+	case ResizeFailed:
+		e.resizeFailed(ev)
+	case Resize:
+		return e.resizeAsked(ev)
 	case SetMode:
 		return e.setMode(ev)
 	}

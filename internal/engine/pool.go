@@ -51,7 +51,7 @@ func (p *pool) enter(e *Engine, t *Task) {
 		return
 	}
 	t.kind = queue.Kind{Tenant: t.Spec.Tenant, Priority: t.Spec.Priority, Latency: t.Spec.Class.Latency(),
-		Fixed: t.Spec.External() || t.Spec.NoPreempt, Request: queue.ShapeOf(p.effective(t.Spec.Request))}
+		Fixed: t.Spec.External() || t.Spec.NoPreempt, Request: queue.ShapeOf(p.wants(t))}
 	if a := e.arrays[t.Array]; a != nil && a.limit > 0 {
 		t.kind.Array = t.Array
 	}

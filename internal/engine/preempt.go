@@ -62,7 +62,7 @@ const reclaimEvery = time.Minute
 func (e *Engine) reclaimFor(p *pool, t *Task) {
 	x := &reclaimer{e: e, p: p, t: t, right: e.guaranteed(t)}
 	y, ok := e.cluster.Reclaim(placement.Reclaim{
-		Query: placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: p.effective(t.Spec.Request)},
+		Query: placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: p.wants(t)},
 		Below: work.High, Claim: x.claim, Budget: x.budget,
 	})
 	if most := p.PreemptPerHour; ok && most > 0 && e.preemptedLately(p)+len(y.Tasks) > most {
@@ -217,6 +217,6 @@ func (e *Engine) attained(t *Task) time.Duration {
 	if t.State == work.StateRunning {
 		ran += e.now.Sub(t.Started)
 	}
-	r := t.pool.effective(t.Spec.Request)
+	r := t.pool.wants(t)
 	return time.Duration(float64(ran) * gpus(leastMilli(r)))
 }

@@ -93,7 +93,7 @@ func (e *Engine) keepFor(p *pool, t *Task, before []*Reservation) {
 	if e.cfg.Rules.Past != queue.Reserve || taken || !e.large(p, t) {
 		return
 	}
-	q := placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: p.effective(t.Spec.Request)}
+	q := placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: p.wants(t)}
 	if parts, at, ok := e.cluster.Soonest(q, e.now, holders{e}); ok {
 		if at >= never {
 			at = 0
@@ -120,7 +120,7 @@ func (e *Engine) holds(r *Reservation) bool {
 // large reports whether a task might never find room by itself, as smaller ones take
 // what comes free.
 func (e *Engine) large(p *pool, t *Task) bool {
-	r := p.effective(t.Spec.Request)
+	r := p.wants(t)
 	return r.GPUs*r.Count() > 1 || r.CPUMilli > 0 || r.MemMiB > 0 || e.cluster.Cut(p.Name, r)
 }
 

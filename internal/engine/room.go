@@ -14,7 +14,7 @@ import (
 // proposal for people; nothing follows from it. "" when neither would do.
 func (e *Engine) roomFor(t *Task) string {
 	p := e.pools[t.Spec.Pool]
-	q := placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: p.effective(t.Spec.Request)}
+	q := placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: p.wants(t)}
 	if m, ok := e.cluster.Consolidate(placement.Reclaim{Query: q, Below: work.High, Claim: e.claim}); ok && len(m.Moves) > 0 {
 		var owners []work.Owner
 		for _, x := range m.Moves {

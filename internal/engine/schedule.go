@@ -155,7 +155,7 @@ func (e *Engine) try(p *pool, t *Task) verdict {
 	if e.mayNot(p, t).Code != "" {
 		return notNow
 	}
-	r := p.effective(t.Spec.Request)
+	r := p.wants(t)
 	q := placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: r, Blocked: p.blocked}
 	parts := e.find(t, q)
 	if parts == nil {
@@ -193,7 +193,7 @@ func (e *Engine) mayNot(p *pool, t *Task) work.Reason {
 	x := e.tenants[t.Spec.Tenant]
 	least := 0
 	if x != nil && x.LimitGPUs > 0 || p.ReserveGPUs > 0 {
-		least = e.cluster.LeastMilli(p.Name, p.effective(t.Spec.Request))
+		least = e.cluster.LeastMilli(p.Name, p.wants(t))
 	}
 	switch use := e.use[t.Spec.Tenant]; {
 	case e.overLimit(t, least):
@@ -237,7 +237,7 @@ func (e *Engine) borrow(p *pool, t *Task, q placement.Query) []work.Part {
 	}
 	for _, name := range p.BorrowFrom {
 		if from := e.pools[name]; from != nil && from != p && from.queue.Len() == 0 && len(from.kept) == 0 {
-			q.Pool, q.Blocked, q.Request = name, nil, from.effective(t.Spec.Request)
+			q.Pool, q.Blocked, q.Request = name, nil, from.wants(t)
 			parts := e.find(t, q)
 			if _, most := e.beyondReserve(from); parts != nil && from.training+from.lent+milliOf(parts) <= most {
 				return parts

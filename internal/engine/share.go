@@ -164,7 +164,7 @@ func (e *Engine) guaranteed(t *Task) bool {
 	if x == nil || x.GuaranteeGPUs == 0 {
 		return false
 	}
-	milli := e.cluster.LeastMilli(t.pool.Name, t.pool.effective(t.Spec.Request))
+	milli := e.cluster.LeastMilli(t.pool.Name, t.pool.wants(t))
 	return milli > 0 && e.use[x.Name].milli+milli <= e.guarantee(x)
 }
 

@@ -28,7 +28,7 @@ func (e *Engine) submit(s *work.Spec) error {
 	if p == nil {
 		return work.Errorf(work.CodeNotFound, "pool %q is not known: there are %s", s.Pool, cmp.Or(strings.Join(e.order, ", "), "none yet"))
 	}
-	r := p.effective(s.Request)
+	r := p.grants(s.Tenant, s.Request)
 	if e.cluster.HasHosts(p.Name) && !e.cluster.Possible(p.Name, r, false) {
 		return e.cluster.Impossible(p.Name, r)
 	}
@@ -78,14 +78,6 @@ func (e *Engine) repeated(t *Task, s *work.Spec) error {
 	}
 	e.out.Task = t.ID
 	return nil
-}
-
-// effective is a request as a pool's mode grants it.
-func (p *pool) effective(r work.Request) work.Request {
-	if p.mode() != work.Dynamic {
-		return r.WholeGPUs()
-	}
-	return r
 }
 
 // leastMilli is what a request takes of GPUs at the least, in thousandths.

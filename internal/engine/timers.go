@@ -21,6 +21,7 @@ const (
 	timerReview                  // a reservation may be made better
 	timerPass                    // look at everyone in line of a pool, whose number is the owner's member
 	timerIdle                    // an idle task may be worth moving now
+	timerPlan                    // an announced move is due
 	timerGPU                     // a suspect GPU may be used again; the owner's member is the GPU
 )
 
@@ -157,6 +158,9 @@ func (e *Engine) pending(t timer) bool {
 	case timerIdle:
 		x := e.tasks[t.owner.Task]
 		return x != nil && x.Use.Kind == elastic.Idle && x.State == work.StateRunning && x.Use.Since < t.at
+	case timerPlan:
+		x := e.tasks[t.owner.Task]
+		return x != nil && x.Plan != nil && x.Epoch == t.owner.Epoch && x.Plan.At == t.at
 	case timerGPU:
 		g := e.cluster.GPUs[t.owner.Member]
 		return g.Health == gpu.HealthSuspect && g.Until == t.at
@@ -188,6 +192,8 @@ func (e *Engine) fire(t timer) {
 		e.lines[t.owner.Member].full = true
 	case timerIdle:
 		e.lookAtIdle(e.tasks[t.owner.Task])
+	case timerPlan:
+		e.makePlan(e.tasks[t.owner.Task])
 	case timerGPU:
 		g := e.cluster.GPUs[t.owner.Member]
 		e.emit(GPUChanged{GPU: g.Number, Health: gpu.HealthOK, Strikes: e.strikes[g.Number]})

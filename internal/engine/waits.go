@@ -17,7 +17,7 @@ func (e *Engine) whyWaiting(t *Task) work.Reason {
 	if why := e.mayNot(p, t); why.Code != "" {
 		return why
 	}
-	r := p.effective(t.Spec.Request)
+	r := p.wants(t)
 	q := placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: r}
 	if e.cluster.Find(q) != nil {
 		if e.find(t, q) == nil {

@@ -38,6 +38,8 @@ const (
 	Idle          Code = "idle"                // parked or stopped, as its GPUs were not used
 	WaitWake      Code = "waiting_for_wake"    // parked, until someone wakes it
 	Woken         Code = "woken"               // runs again after it was parked
+	Resized       Code = "resized"             // has another size, or starts again to have one
+	Moved         Code = "moved"               // starts again elsewhere
 	MoveFailed    Code = "move_failed"         // a suspend or resume went wrong
 	AfterFailed   Code = "dependency_failed"   // a task that it comes after did not succeed
 	Placed        Code = "placed"              // slices chosen, being made
