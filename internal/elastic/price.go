@@ -26,6 +26,26 @@ func ParkPrice(memMiB int64) Price {
 // Total is there and back.
 func (p Price) Total() time.Duration { return p.Suspend + p.Resume }
 
+// Of a restart: nobody published what it takes, so this is assumed: half a minute until the
+// program is where it begins to compute, and its GPU memory written to and read from a file
+// system that many share, at 1 GiB/s.
+const (
+	startUp      = 30 * time.Second
+	storeMiBSecs = 1024
+)
+
+// RestartPrice is what it takes a task to save its work, end and start again.
+func RestartPrice(memMiB int64) Price {
+	store := time.Duration(float64(memMiB) / storeMiBSecs * float64(time.Second))
+	return Price{Suspend: store, Resume: startUp + store}
+}
+
+// Worth reports whether a task that gets so many thousandths of GPUs for a time, or sooner
+// by it, gains more than a move costs, in GPU milliseconds.
+func Worth(gain time.Duration, milli int, price int64) bool {
+	return int64(gain.Seconds()*float64(milli)) > price
+}
+
 // WorthParking reports whether a task has been idle for so long that its GPUs are worth
 // taking, for someone who waits for them: as long as it costs to take them and give them
 // back. Nobody knows how long it will be idle for still; who waits for exactly the price

@@ -71,6 +71,7 @@ func (e *Engine) apply(f Fact) {
 func (e *Engine) applyPool(p work.Pool) {
 	if old := e.pools[p.Name]; old != nil {
 		mode, weight := old.mode(), old.weight()
+		defer e.reviewSupple(old)
 		if old.Mode != p.Mode {
 			old.override = "" // whoever changed the settings wants them
 		}
@@ -147,7 +148,7 @@ func (e *Engine) applySubmitted(f Submitted) {
 		e.await(t)
 	}
 	e.countWaiting(t, 1)
-	e.cluster.Asked(p.Name, p.grants(f.Spec.Tenant, f.Spec.Request))
+	e.cluster.Asked(p.Name, p.grants(f.Spec, f.Spec.Request))
 	if !t.back() {
 		p.push(e, t)
 		p.added = append(p.added, t.ID)
@@ -217,10 +218,14 @@ func (e *Engine) applyBecame(f Became) {
 	if f.State != work.StateRunning && f.State != work.Parked {
 		e.notIdle(t)
 	}
+	if f.State != work.StateRunning {
+		t.Plan = nil
+	}
+	e.enrolSupple(t, f.State == work.StateRunning)
 	t.State, t.Reason = f.State, f.Reason
 	switch {
 	case f.State == work.Queued:
-		e.applyBack(t, was)
+		e.applyBack(t, was, f.Reason.Code)
 	case f.State == work.StateRunning:
 		t.ends = 0
 		t.Started, t.Failures, t.Stuck = e.now, 0, 0
@@ -251,7 +256,10 @@ func (e *Engine) applyBecame(f Became) {
 }
 
 // applyBack takes a task back to its old place in line.
-func (e *Engine) applyBack(t *Task, was work.State) {
+func (e *Engine) applyBack(t *Task, was work.State, why work.Code) {
+	if why != work.Resized && why != work.Moved && t.SizedBy == "" { // it asks for what it was submitted with
+		t.Size = nil
+	}
 	t.Queued, t.Carried, t.Awake = e.now, 0, false
 	if was == work.Starting {
 		t.Failures++

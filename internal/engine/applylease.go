@@ -35,6 +35,7 @@ func (e *Engine) applyLease(f Fact) {
 	case Closing:
 		l := e.leaseAt(f.Task, f.Epoch)
 		l.Closing, l.Then, l.Reason = true, f.Then, f.Reason
+		e.applyRestart(l)
 		e.sleepsNoMore(l)
 		for _, p := range l.Parts {
 			switch p.Phase {
@@ -49,8 +50,9 @@ func (e *Engine) applyLease(f Fact) {
 			}
 		}
 	case FreeRetry:
-		_, p := e.mustPart(f.Owner)
+		l, p := e.mustPart(f.Owner)
 		p.Tries, p.Retry, p.Why = f.Tries, f.Until, f.Why
+		e.freer(l.of)
 		e.timers.add(f.Until, timerFree, f.Owner)
 	case Freed:
 		e.applyFreed(f.Owner)
@@ -198,6 +200,7 @@ func (e *Engine) applyFreed(o work.Owner) {
 	t := l.of
 	e.count(t, p, -1)
 	e.wakeFor(t, p)
+	e.freer(t)
 	e.dropFreed(l)
 }
 

@@ -209,7 +209,7 @@ func (l *Ledger) mayBePlaced(f Placed) error {
 // alone, they are guests or their tenant keeps what it is guaranteed, and there are no more
 // of them in an hour than there may be.
 func (l *Ledger) mayYield(f Reserved) error {
-	if len(f.Victims) == 0 {
+	if len(f.Victims) == 0 || f.Moving {
 		return nil
 	}
 	e := l.shadow

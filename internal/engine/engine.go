@@ -98,6 +98,7 @@ type Part struct {
 	Why     string     `json:"why,omitempty"`   // freeing failed
 
 	To    []work.Slice `json:"to,omitempty"`        // its slices are being resized to these
+	Back  []work.Slice `json:"back,omitempty"`      // and were these before
 	Was   []work.Slice `json:"was,omitempty"`       // what it held before it was parked
 	Extra int64        `json:"extra_mib,omitempty"` // main memory for what was on them
 }
@@ -144,14 +145,16 @@ type Task struct {
 	Turn      work.Time         `json:"turn,omitempty"`    // as it was told when it got in line: what is learned later does not change it
 	Awaits    int               `json:"awaits,omitempty"`  // tasks that it comes after and that have not ended
 
-	Use     elastic.Use   `json:"use,omitzero"`      // of what it holds, as judged
-	Awake   bool          `json:"awake,omitempty"`   // it is suspended and wants to go on
-	Carried time.Duration `json:"carried,omitempty"` // that its process ran for before it was last parked
-	Moved   work.Time     `json:"moved,omitempty"`   // when something was last done with it
-	Moves   int           `json:"moves,omitempty"`   // how often
-	Stuck   int           `json:"stuck,omitempty"`   // moves of it that failed in a row
-	Size    *work.Request `json:"size,omitempty"`    // what it was resized to; nil = as submitted
-	Plan    *Plan         `json:"plan,omitempty"`    // a move of it that was announced
+	Use     elastic.Use   `json:"use,omitzero"`       // of what it holds, as judged
+	Awake   bool          `json:"awake,omitempty"`    // it is suspended and wants to go on
+	Carried time.Duration `json:"carried,omitempty"`  // that its process ran for before it was last parked
+	Moved   work.Time     `json:"moved,omitempty"`    // when something was last done with it
+	Moves   int           `json:"moves,omitempty"`    // how often
+	Stuck   int           `json:"stuck,omitempty"`    // moves of it that failed in a row
+	Size    *work.Request `json:"size,omitempty"`     // what it was resized to; nil = as submitted
+	SizedBy string        `json:"sized_by,omitempty"` // who did, if a person: then it keeps that size
+	Plan    *Plan         `json:"plan,omitempty"`     // a move of it that was announced
+	Again   []work.Time   `json:"again,omitempty"`    // its restarts for a resize or a move, within an hour
 
 	pool           *pool      // whose name is Spec.Pool
 	lease          *Lease     // nil while queued and after the end
@@ -160,6 +163,8 @@ type Task struct {
 	kind           queue.Kind // its line, while it is in line
 	item           queue.Item // its place there
 	inLine         bool
+	looked         work.Time      // when it was last asked whether others could take less for it
+	neighbours     neighbours     // on a GPU that it shares; not kept over a restart
 	asked          work.Time      // when others were last asked in vain to yield for it
 	window         elastic.Window // what was measured of it; not kept over a restart
 	ends, foreseen work.Time      // when it is expected to end, and when that was foreseen; see endOf
@@ -196,7 +201,7 @@ type Engine struct {
 	timers   timers
 	liens    map[int][]*Task // GPU -> parked tasks that held it: whoever gets it is a guest of theirs
 
-	parted map[[2]string]work.Time // kinds of work that do not share a GPU, until then
+	parted map[[2]string]Parted // kinds of work that do not share a GPU, until then
 
 	endedWell work.Exit // the zero Exit, and never anything else; see keptExit
 	out       Output
@@ -219,7 +224,7 @@ func New(cfg Config) *Engine {
 	e := &Engine{
 		cfg: cfg, cluster: placement.NewCluster(cfg.Models),
 		strikes: map[int]int{}, pools: map[string]*pool{}, tenants: map[string]*work.Tenant{}, use: map[string]use{},
-		arrays: map[work.TaskID]*array{}, after: map[work.TaskID][]work.TaskID{}, forecast: forecast.New(cfg.Forecast), unscaled: true, liens: map[int][]*Task{}, parted: map[[2]string]work.Time{},
+		arrays: map[work.TaskID]*array{}, after: map[work.TaskID][]work.TaskID{}, forecast: forecast.New(cfg.Forecast), unscaled: true, liens: map[int][]*Task{}, parted: map[[2]string]Parted{},
 		tasks: map[work.TaskID]*Task{}, leases: map[leaseKey]*Lease{}, keys: map[string]work.TaskID{},
 	}
 	e.cluster.Sharers, e.cluster.Topology = cfg.Sharers, cfg.Topology

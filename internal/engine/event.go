@@ -131,7 +131,7 @@ type (
 		Err   string
 	}
 	// Resize gives a task another size, as its user or an operator asks: whole GPUs of each
-	// member, or a fraction of one, in thousandths.
+	// member, or a fraction of one, in thousandths; 0 = the pool sees to it again.
 	Resize struct {
 		Task  work.TaskID
 		Milli int

@@ -81,6 +81,7 @@ type (
 		At      work.Time     `json:"at,omitempty"` // when they are expected to be free; 0 = not known
 		Parts   []work.Part   `json:"parts,omitempty"`
 		Victims []work.TaskID `json:"victims,omitempty"` // who yield for it
+		Moving  bool          `json:"moving,omitempty"`  // and have another place to go to
 	}
 	// AskedForMore states that a pool asked for more GPUs from outside.
 	AskedForMore struct {
@@ -179,6 +180,7 @@ type (
 	Sized struct {
 		Task    work.TaskID   `json:"task"`
 		Request *work.Request `json:"request,omitempty"`
+		By      string        `json:"by,omitempty"` // a person, whose word stands until he takes it back
 	}
 	// Planned announces a move that takes something from a task, and when it is made if
 	// it is still of use then.

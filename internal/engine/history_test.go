@@ -31,6 +31,7 @@ type world struct {
 	deep    bool     // compare with the replayed state after every step, not after every tenth
 	limited bool     // tenant b has a limit
 	idling  bool     // tasks have whole GPUs and leave them idle, so that they are parked and woken
+	supple  bool     // tasks may be resized and moved, and use little or much
 	facts   []string // encoded, when kept
 	keep    bool
 	blind   bool // compare with nothing: other checks are what is tested
@@ -53,7 +54,7 @@ func newWorld(seed uint64) *world {
 	cfg := testConfig()
 	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), e: New(cfg), ledger: NewLedger(cfg), now: 1_000_000_000,
 		away: map[string]bool{}, broken: map[string]bool{}}
-	w.idling = seed%4 == 3
+	w.idling, w.supple = seed%4 == 3, seed%4 == 1
 	for h := range 2 + w.rng.IntN(2) {
 		info := gpu.HostInfo{Name: fmt.Sprintf("h%d", h), CPUMilli: 16000, MemMiB: 64 << 10}
 		if w.idling {
@@ -153,7 +154,7 @@ func (w *world) sameDecisions() error {
 		return err
 	}
 	for _, t := range w.e.sortedTasks() {
-		t.ends, t.foreseen, t.asked = 0, 0, 0
+		t.ends, t.foreseen, t.asked, t.looked = 0, 0, 0, 0
 	}
 	var want []string
 	for _, f := range fresh.Step(w.now, Resume{}).Facts {
@@ -219,6 +220,9 @@ func (w *world) tenant(name string) work.Tenant {
 
 func (w *world) somePools() []work.Pool {
 	mode := pick(w, work.Dynamic, work.Dynamic, work.Dynamic, work.Static)
+	if w.supple {
+		mode = work.Dynamic
+	}
 	pools := []work.Pool{{Name: "main", Hosts: w.someHosts(), Mode: mode, TTL: time.Hour}, {Name: "rest", Mode: work.Dynamic}}
 	for i := range pools {
 		p := &pools[i]
@@ -242,8 +246,14 @@ func (w *world) somePools() []work.Pool {
 			p.PreemptPerHour = pick(w, 1, 1, 1, 3)
 		}
 		if w.chance(50) {
-			p.Elastic = work.PoolElastic{Cooldown: 10 * time.Second, OnIdle: map[work.Class]work.IdleAction{work.Training: work.IdlePark, work.Interactive: work.IdlePark},
+			p.Elastic = work.PoolElastic{Cooldown: 10 * time.Second,  OnIdle: map[work.Class]work.IdleAction{work.Training: work.IdlePark, work.Interactive: work.IdlePark},
 				After: map[work.Class]time.Duration{work.Training: time.Minute}}
+		}
+	}
+	for i := range pools {
+		if w.supple {
+			pools[i].Elastic.Cooldown, pools[i].Elastic.PerTask, pools[i].Elastic.Warn = 10*time.Second, 5, pick(w, time.Second, 30*time.Second)
+			pools[i].TTL, pools[i].ReserveGPUs, pools[i].Elastic.OnIdle = 0, 0, nil
 		}
 	}
 	return pools
@@ -292,7 +302,37 @@ func (w *world) spec() work.Spec {
 	}
 	s.TTL = pick(w, 0, 0, 2*time.Minute, -1)
 	w.habits(&s)
+	if w.supple {
+		w.bend(&s)
+	}
 	return s
+}
+
+// bend lets a task be resized and moved.
+func (w *world) bend(s *work.Spec) {
+	if w.chance(90) {
+		s.Request = pick(w, work.Request{GPUs: 1}, work.Request{GPUs: 1, Models: []string{"T4"}}, work.Request{GPUs: 2},
+			work.Request{Milli: 500, Isolation: work.IsolationShared}, work.Request{Milli: 700, Isolation: work.IsolationShared})
+		s.Tenant = pick(w, "a", "a", "b")
+	}
+	r := s.Request
+	if s.LeaseTTL == 0 && w.chance(70) {
+		s.OnResize = work.ResizeRestart
+		if w.chance(50) {
+			s.Signal = "USR1"
+		}
+	}
+	if r.GPUs > 0 && s.OnResize == work.ResizeRestart && w.chance(60) {
+		s.MinMilli, s.MaxMilli = pick(w, 0, 1000), 1000*(r.GPUs+w.rng.IntN(3))
+	}
+	if r.Milli > 100 && r.Isolation == work.IsolationShared && w.chance(60) {
+		s.MinMilli, s.MaxMilli = 100, pick(w, 0, 900)
+	}
+	s.OnIdle = pick(w, s.OnIdle, work.IdleShare)
+	s.NoShare = w.chance(10) && r.Isolation != work.IsolationShared
+	if w.chance(70) {
+		s.MaxRuntime, s.TTL, s.Array = 0, -1, nil
+	}
 }
 
 // habits are what a submission says of its run and of what it comes after.
@@ -330,7 +370,7 @@ func (w *world) randomEvent() Event {
 		w.now = w.now.Add(3 * time.Minute)
 	}
 	for {
-		if w.idling && w.chance(60) {
+		if (w.idling || w.supple) && w.chance(60) {
 			if ev := w.idleEvent(); ev != nil {
 				return ev
 			}
@@ -394,6 +434,12 @@ func (w *world) idleEvent() Event {
 	switch n := w.rng.IntN(10); {
 	case n < 2:
 		return w.used()
+	case w.supple && n < 3 && len(w.tasks) > 0:
+		return pick[Event](w, Tick{}, Submit{w.spec()}, Resize{pick(w, w.tasks...), pick(w, 0, 400, 500, 1000, 2000, 3000), "ann"})
+	case w.supple:
+		if len(w.pending) > 0 {
+			return w.answer()
+		}
 	case n < 4 && len(w.tasks) > 0:
 		return Wake{pick(w, w.tasks...), "ann"}
 	case n < 5 && len(w.tasks) > 0:
@@ -407,14 +453,28 @@ func (w *world) idleEvent() Event {
 // used measures some of what runs: busy, idle, or not known.
 func (w *world) used() Event {
 	var u Usage
+	took := 20 * time.Second
+	if w.supple {
+		w.now = w.now.Add(pick(w, time.Minute, 10*time.Minute))
+		took = 10 * time.Minute
+	}
 	for _, l := range w.e.sortedLeases() {
 		if w.chance(70) {
 			for i := range l.Parts {
-				u.Samples = append(u.Samples, UsageSample{l.owner(i), 20 * time.Second, pick(w, 0, 0, 0, 0.5, 1, -1), pick[int64](w, -1, 0, 20_000)})
+				u.Samples = append(u.Samples, w.sample(l.owner(i), took))
 			}
 		}
 	}
 	return u
+}
+
+// sample is one measure: of what may be resized, the same as long as it has its lease.
+func (w *world) sample(o work.Owner, took time.Duration) UsageSample {
+	x := UsageSample{o, took, pick(w, 0, 0, 0, 0.5, 1, -1), pick[int64](w, -1, 0, 20_000)}
+	if w.supple && w.chance(80) {
+		x.Compute, x.MemMiB = []float64{0, 0.2, 0.4, 1}[(int(o.Task)+int(o.Epoch))%4], 1000
+	}
+	return x
 }
 
 func (w *world) exit(i int, x work.Exit) Event {
@@ -466,6 +526,11 @@ func (w *world) answer() Event {
 			return SuspendFailed{c.Owner, "checkpoint failed"}
 		}
 		return SuspendDone(c)
+	case ResizeCmd:
+		if bad {
+			return ResizeFailed{c.Owner, "hardware said no"}
+		}
+		return ResizeDone{c.Owner, c.GPUIDs}
 	case ResumeCmd:
 		if bad {
 			return ResumeFailed{c.Owner, "restore failed"}
@@ -564,7 +629,7 @@ func (w *world) play(tamper func(*Engine) func(Fact) Fact) error {
 		return err
 	}
 	n := 40
-	if w.idling { // it takes a while until something runs, idles, is parked and woken
+	if w.idling || w.supple { // it takes a while until something runs, idles, is parked and woken
 		n = 120
 	}
 	for range n {

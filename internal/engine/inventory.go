@@ -225,6 +225,7 @@ func (e *Engine) resume() {
 		for _, t := range p.idle {
 			e.lookAgain(t)
 		}
+		e.lookLater(p)
 	}
 	e.wakeAll()
 }
@@ -251,6 +252,9 @@ func (e *Engine) resumePart(l *Lease, i int) {
 		e.command(e.startCmd(l, i))
 	case PhaseRunning:
 		e.command(WatchCmd{l.runner(i)})
+		if p.To != nil {
+			e.command(e.resizeCmd(l, i))
+		}
 	case PhaseStopping:
 		e.command(e.stopCmd(l, i))
 		e.command(WatchCmd{l.runner(i)})

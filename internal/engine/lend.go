@@ -113,11 +113,12 @@ const (
 	wakeLook  = 5 * time.Second
 )
 
-// parkFor parks idle tasks that are worth it, so that a task finds room.
-func (e *Engine) parkFor(p *pool, t *Task) {
+// parkFor parks idle tasks that are worth it, so that a task finds room. It reports
+// whether it did.
+func (e *Engine) parkFor(p *pool, t *Task) (parks bool) {
 	r := p.wants(t)
 	if len(p.idle) == 0 || r.HostOnly() || t.State == work.Parked {
-		return
+		return false
 	}
 	each := max(r.GPUs, 1)
 	rooms := e.idleRooms(p, r)
@@ -129,7 +130,7 @@ func (e *Engine) parkFor(p *pool, t *Task) {
 			}
 		}
 		if best < 0 {
-			return // parking would not help it
+			return false // parking would not help it
 		}
 		x := &rooms[best]
 		for x.free < each {
@@ -142,10 +143,12 @@ func (e *Engine) parkFor(p *pool, t *Task) {
 	}
 	for _, x := range rooms {
 		for _, v := range x.taken {
+			parks = true
 			e.park(v, work.Reasonf(work.Idle, "parked, as its GPUs were not used for %s%s and %s waits for them; gpupool wake %d lets it go on",
 				inSeconds(e.now.Sub(v.Use.Since)), loaded(v.Use), taskList([]work.TaskID{t.ID}, e.owns(v)), v.ID))
 		}
 	}
+	return parks
 }
 
 // idleRoom is what a host could give if idle tasks on it were parked.
@@ -211,6 +214,10 @@ func (e *Engine) onLent(t *Task) bool {
 // find finds a place. GPUs that parked tasks left go last, those that most have a right to
 // at the very last, and never to someone who cannot be asked to leave.
 func (e *Engine) find(t *Task, q placement.Query) []work.Part {
+	for _, g := range e.apartFrom(t, q.Request) {
+		defer e.cluster.Unkeep(e.onlyGPU(g))
+		e.cluster.Keep(e.onlyGPU(g))
+	}
 	if len(e.liens) == 0 {
 		return e.cluster.Find(q)
 	}

@@ -17,15 +17,18 @@ func (p *pool) modeFor(string) work.PoolMode { return p.mode() }
 // submitted with, as the pool's mode grants it.
 func (p *pool) wants(t *Task) work.Request {
 	if t.Size != nil {
-		return p.grants(t.Spec.Tenant, *t.Size)
+		return p.grants(t.Spec, *t.Size)
 	}
-	return p.grants(t.Spec.Tenant, t.Spec.Request)
+	return p.grants(t.Spec, t.Spec.Request)
 }
 
-// grants is a tenant's request as a pool's mode grants it.
-func (p *pool) grants(tenant string, r work.Request) work.Request {
-	if p.modeFor(tenant) != work.Dynamic {
+// grants is a request of a task as a pool's mode grants it.
+func (p *pool) grants(s *work.Spec, r work.Request) work.Request {
+	switch {
+	case p.modeFor(s.Tenant) != work.Dynamic:
 		return r.WholeGPUs()
+	case s.NoShare && r.IsPart():
+		r.Isolation = work.IsolationMIG
 	}
 	return r
 }

@@ -49,7 +49,7 @@ func (e *Engine) parkable(t *Task) bool {
 		return false
 	}
 	p := t.lease.Parts[0]
-	if p.Phase != PhaseRunning || len(p.Slices) == 0 {
+	if p.Phase != PhaseRunning || len(p.Slices) == 0 || p.To != nil {
 		return false
 	}
 	for _, s := range p.Slices {
@@ -242,6 +242,9 @@ func (e *Engine) applyMove(f Fact) {
 		t := e.tasks[f.Task]
 		t.Stuck++
 		t.Moved = e.now
+		if f.Move == work.MoveResize {
+			e.undoResize(t)
+		}
 	case ModeSet:
 		e.applyMode(f)
 	}

@@ -31,6 +31,9 @@ type pool struct {
 
 	override work.PoolMode // set beside the settings; "" = none
 	idle     []*Task       // that are judged idle, by number
+	supple   []*Task       // running tasks that may be resized or moved, by number
+	again    []work.Time   // restarts for resizes and moves, within an hour
+	look     work.Time     // when it is next looked at whether some should be resized
 	parked   int           // tasks of its own that are parked
 }
 

@@ -203,6 +203,8 @@ func (e *Engine) saved(t *Task, now work.Time) time.Duration {
 		ran += now.Sub(t.Started)
 	}
 	switch {
+	case t.Spec.OnResize == work.ResizeRestart: // it is told, and has its grace for that
+		return ran
 	case t.Checked > t.Started:
 		return t.Carried + t.Checked.Sub(t.Started)
 	case t.Spec.Checkpoint > 0:

@@ -18,6 +18,7 @@ type Reservation struct {
 	At      work.Time     `json:"at"` // when they are expected to be free
 	Parts   []work.Part   `json:"parts"`
 	Victims []work.TaskID `json:"victims,omitempty"`
+	Moving  bool          `json:"moving,omitempty"` // they have another place to go to
 	on      bool          // the parts are withheld from others
 }
 
@@ -230,7 +231,7 @@ func (e *Engine) applyReserved(f Reserved) {
 	if len(f.Parts) == 0 {
 		return
 	}
-	if len(f.Victims) > 0 {
+	if len(f.Victims) > 0 && !f.Moving {
 		p := t.pool
 		p.preempts = slices.DeleteFunc(p.preempts, func(at work.Time) bool { return at.Add(time.Hour) <= e.now })
 		p.preempts = append(p.preempts, slices.Repeat([]work.Time{e.now}, len(f.Victims))...)
@@ -238,7 +239,7 @@ func (e *Engine) applyReserved(f Reserved) {
 	if f.At == 0 {
 		f.At = never
 	}
-	r := &Reservation{Task: f.Task, Made: e.now, At: f.At, Parts: f.Parts, Victims: f.Victims}
+	r := &Reservation{Task: f.Task, Made: e.now, At: f.At, Parts: f.Parts, Victims: f.Victims, Moving: f.Moving}
 	t.pool.kept = append(t.pool.kept, r)
 	e.keepParts(r)
 	e.timers.add(r.Made.Add(reviewEvery), timerReview, work.Owner{Task: r.Task})

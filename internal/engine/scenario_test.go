@@ -164,6 +164,8 @@ func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
 			return Park{work.TaskID(number(t, d, 0)), "ann"}
 		}
 		return Wake{work.TaskID(number(t, d, 0)), "ann"}
+	case "resize": // TASK THOUSANDTHS
+		return Resize{work.TaskID(number(t, d, 0)), number(t, d, 1), "ann"}
 	case "mode": // POOL MODE
 		return SetMode{d.CmdArgs[0].Key, work.PoolMode(d.CmdArgs[1].Key), "ann"}
 	case "used": // TASK COMPUTE [for=5s] [mem=MiB]
@@ -208,6 +210,10 @@ func (s *story) answer(t *testing.T, d *datadriven.TestData) Event {
 		d.MaybeScanArgs(t, "code", &x.Code)
 		d.MaybeScanArgs(t, "signal", &x.Signal)
 		ev = ProcessExited{o, x}
+	case "resized":
+		ev = ResizeDone{Owner: o}
+	case "resize-failed":
+		ev = ResizeFailed{o, "the driver said no"}
 	case "suspended":
 		ev = SuspendDone{o}
 	case "suspend-failed":
@@ -237,6 +243,9 @@ func answers(ev Event, c Command) bool {
 		return ok && x.Owner == c.Owner
 	case SuspendCmd:
 		return ev == SuspendDone(c) || ev == SuspendFailed{c.Owner, "the checkpoint failed"}
+	case ResizeCmd:
+		x, ok := ev.(ResizeDone)
+		return ok && x.Owner == c.Owner || ev == ResizeFailed{c.Owner, "the driver said no"}
 	case ResumeCmd:
 		return ev == ResumeDone{c.Owner} || ev == ResumeFailed{c.Owner, "the restore failed"}
 	}
@@ -274,6 +283,8 @@ func (s *story) obey(t *testing.T) string {
 			ev = SuspendDone(c)
 		case ResumeCmd:
 			ev = ResumeDone{c.Owner}
+		case ResizeCmd:
+			ev = ResizeDone{Owner: c.Owner}
 		default:
 			continue
 		}
@@ -351,6 +362,12 @@ func poolRule(p *work.Pool, a datadriven.CmdArg) (err error) {
 		}
 	case "cooldown":
 		p.Elastic.Cooldown, err = time.ParseDuration(a.Vals[0])
+	case "warn":
+		p.Elastic.Warn, err = time.ParseDuration(a.Vals[0])
+	case "per-hour":
+		p.Elastic.PerHour, err = strconv.Atoi(a.Vals[0])
+	case "per-task":
+		p.Elastic.PerTask, err = strconv.Atoi(a.Vals[0])
 	case "exempt":
 		p.Elastic.Exempt = a.Vals
 	default:
@@ -441,7 +458,8 @@ func (s *story) spec(t *testing.T, d *datadriven.TestData) work.Spec {
 }
 
 // habit reads [class=] [max-runtime=] [estimate=] [checkpoint=] [deadline=FROM-NOW]
-// [grace=] [after=TASK,…] [after-any=TASK,…] [hold] [array=FIRST-LAST].
+// [grace=] [after=TASK,…] [after-any=TASK,…] [hold] [array=FIRST-LAST] [on-idle=] [on-resize=]
+// [signal=] [min=] [max=] [no-share] [no-preempt] [label=KEY:VALUE].
 func habit(s *work.Spec, key, v string, now work.Time) (err error) {
 	switch key {
 	case "class":
@@ -466,6 +484,16 @@ func habit(s *work.Spec, key, v string, now work.Time) (err error) {
 		s.Hold = true
 	case "on-idle":
 		s.OnIdle = work.IdleAction(v)
+	case "on-resize":
+		s.OnResize = work.ResizeAction(v)
+	case "signal":
+		s.Signal = v
+	case "min":
+		s.MinMilli, err = strconv.Atoi(v)
+	case "max":
+		s.MaxMilli, err = strconv.Atoi(v)
+	case "no-share":
+		s.NoShare = true
 	case "no-preempt":
 		s.NoPreempt = true
 	case "label":

@@ -85,6 +85,25 @@ func (s *story) fact(f Fact) string {
 		return fmt.Sprintf("resumed %s", f.Owner)
 	case MoveFailed:
 		return fmt.Sprintf("task %d: %s failed: %s", f.Task, f.Move, f.Why)
+	case Sized:
+		if f.Request == nil {
+			return fmt.Sprintf("task %d asks for what it was submitted with", f.Task)
+		}
+		return fmt.Sprintf("task %d asks for %s from now on", f.Task, f.Request)
+	case Planned:
+		line := fmt.Sprintf("planned for task %d in %s: %s", f.Task, f.Plan.At.Sub(s.now), f.Plan.Move)
+		if f.Plan.To != nil {
+			line += " to " + f.Plan.To.String()
+		}
+		return line + fmt.Sprintf(", which takes %s [%s]: %s", f.Plan.Price.Total().Round(time.Second), f.Plan.Reason.Code, f.Plan.Reason.Msg)
+	case Dropped:
+		return fmt.Sprintf("the plan for task %d is dropped: %s", f.Task, f.Why)
+	case Resizing:
+		return fmt.Sprintf("resizing %s to %s [%s]: %s", f.Owner, sliceList(f.Slices), f.Reason.Code, f.Reason.Msg)
+	case Resized:
+		return fmt.Sprintf("resized %s", f.Owner)
+	case Parted:
+		return fmt.Sprintf("%s and %s do not share a GPU for %s: %s", f.Pair[0], f.Pair[1], f.Until.Sub(s.now), f.Why)
 	case ModeSet:
 		return fmt.Sprintf("pool %s is %s, by %s: %s", f.Pool, f.Mode, f.By, f.Reason)
 	case Carved:
@@ -146,6 +165,14 @@ func (s *story) part(p work.Part) string {
 	return line
 }
 
+func sliceList(all []work.Slice) string {
+	var out []string
+	for _, x := range all {
+		out = append(out, x.String())
+	}
+	return strings.Join(out, " + ")
+}
+
 func commandLine(c Command) string {
 	switch c := c.(type) {
 	case CarveCmd:
@@ -156,7 +183,12 @@ func commandLine(c Command) string {
 		return fmt.Sprintf("start %s on %s %v", c.Owner, c.Host, c.Devices)
 	case WatchCmd:
 		return fmt.Sprintf("watch %s", c.Owner)
+	case ResizeCmd:
+		return fmt.Sprintf("resize %s on %s %v to %s", c.Owner, c.Host, c.GPUIDs, sliceList(c.Slices))
 	case StopCmd:
+		if c.Signal != "" {
+			return fmt.Sprintf("stop %s by SIG%s within %s", c.Owner, c.Signal, c.Grace)
+		}
 		return fmt.Sprintf("stop %s within %s", c.Owner, c.Grace)
 	case ForgetCmd:
 		return fmt.Sprintf("forget %s", c.Owner)
@@ -219,7 +251,7 @@ func (s *story) view(t *testing.T, d *datadriven.TestData) string {
 	case "kept":
 		for _, p := range s.e.lines {
 			for _, r := range p.kept {
-				fmt.Fprintln(&b, s.reserved(Reserved{r.Task, r.At, r.Parts, r.Victims}))
+				fmt.Fprintln(&b, s.reserved(Reserved{r.Task, r.At, r.Parts, r.Victims, r.Moving}))
 			}
 		}
 	case "tenants":

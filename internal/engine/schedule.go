@@ -157,7 +157,7 @@ func (e *Engine) try(p *pool, t *Task) verdict {
 	}
 	r := p.wants(t)
 	q := placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: r, Blocked: p.blocked}
-	parts := e.find(t, q)
+	parts := e.findMost(p, t, q)
 	if parts == nil {
 		parts = e.borrow(p, t, q)
 	}
@@ -176,7 +176,9 @@ func (e *Engine) try(p *pool, t *Task) verdict {
 			p.blocked[m] = true
 		}
 	}
-	e.parkFor(p, t)
+	if !e.parkFor(p, t) {
+		e.resizeFor(p, t)
+	}
 	return noRoom
 }
 
@@ -196,6 +198,8 @@ func (e *Engine) mayNot(p *pool, t *Task) work.Reason {
 		least = e.cluster.LeastMilli(p.Name, p.wants(t))
 	}
 	switch use := e.use[t.Spec.Tenant]; {
+	case e.leaves(t):
+		return work.Reasonf(work.WaitTurn, "it starts again to have another size or place, and what it held is being freed")
 	case e.overLimit(t, least):
 		return work.Reasonf(work.WaitLimit, "tenant %s holds %g GPUs and may hold %g; this task needs %g more", x.Name, gpus(use.milli), x.LimitGPUs, gpus(least))
 	case x != nil && x.MaxRunning > 0 && use.running >= x.MaxRunning:
@@ -204,13 +208,22 @@ func (e *Engine) mayNot(p *pool, t *Task) work.Reason {
 	if a := e.arrays[t.Array]; a != nil && a.limit > 0 && a.running >= a.limit {
 		return work.Reasonf(work.WaitLimit, "%d tasks of array %d hold something, and its limit is %d", a.running, t.Array, a.limit)
 	}
-	if p.ReserveGPUs > 0 && !t.Spec.Class.Latency() {
-		if all, most := e.beyondReserve(p); p.training+least > most {
-			return work.Reasonf(work.WaitReserve, "pool %s keeps %g of its %g GPUs for inference and interactive work; other tasks hold %g, and this one needs %g more",
-				p.Name, p.ReserveGPUs, gpus(all), gpus(p.training), gpus(least))
-		}
+	if e.overReserve(p, t, least) {
+		all, _ := e.beyondReserve(p)
+		return work.Reasonf(work.WaitReserve, "pool %s keeps %g of its %g GPUs for inference and interactive work; other tasks hold %g, and this one needs %g more",
+			p.Name, p.ReserveGPUs, gpus(all), gpus(p.training), gpus(least))
 	}
 	return work.Reason{}
+}
+
+// overReserve reports whether a task would take what its pool keeps for inference and
+// interactive work.
+func (e *Engine) overReserve(p *pool, t *Task, milli int) bool {
+	if p.ReserveGPUs == 0 || t.Spec.Class.Latency() {
+		return false
+	}
+	_, most := e.beyondReserve(p)
+	return p.training+milli > most
 }
 
 // beyondReserve is what a pool has in all, and without what it keeps for inference and

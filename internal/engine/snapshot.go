@@ -36,6 +36,7 @@ type snapshot struct {
 	Accounts []accountState `json:"accounts,omitempty"`
 	Lines    []poolState    `json:"lines,omitempty"` // in the order of Pools
 	Forecast forecast.State `json:"forecast"`
+	Parted   []Parted       `json:"parted,omitempty"` // by pair
 }
 
 // poolState is what a pool keeps beside its settings and its tasks.
@@ -43,7 +44,8 @@ type poolState struct {
 	Kept     []*Reservation `json:"kept,omitempty"`
 	Asked    work.Time      `json:"asked,omitempty"`
 	Preempts []work.Time    `json:"preempts,omitempty"`
-	Mode     work.PoolMode  `json:"mode,omitempty"` // set beside the settings
+	Mode     work.PoolMode  `json:"mode,omitempty"`  // set beside the settings
+	Again    []work.Time    `json:"again,omitempty"` // restarts for resizes and moves
 }
 
 type hostState struct {
@@ -56,12 +58,12 @@ type hostState struct {
 func (e *Engine) Snapshot() ([]byte, error) {
 	s := snapshot{Version: snapshotVersion, Now: e.now, LastID: e.lastID, Models: e.learned, Ended: e.ended,
 		Tasks: e.sortedTasks(), Leases: e.sortedLeases(), Tenants: e.Tenants(),
-		Accounts: e.accountStates(), Forecast: e.forecast.State()}
+		Accounts: e.accountStates(), Forecast: e.forecast.State(), Parted: e.partedPairs()}
 	for _, name := range e.order {
 		s.Pools = append(s.Pools, e.pools[name].Pool)
 		s.Demand = append(s.Demand, e.cluster.Demand(name))
 		p := e.pools[name]
-		s.Lines = append(s.Lines, poolState{p.kept, p.asked, p.preempts, p.override})
+		s.Lines = append(s.Lines, poolState{p.kept, p.asked, p.preempts, p.override, p.again})
 	}
 	for _, h := range e.cluster.Hosts {
 		s.Hosts = append(s.Hosts, hostState{h.Info, h.Pool, h.Up})
@@ -147,6 +149,9 @@ func (e *Engine) restoreRest(s snapshot) {
 	for i, l := range s.Lines {
 		e.restorePool(e.lines[i], l)
 	}
+	for _, f := range s.Parted {
+		e.apply(f)
+	}
 }
 
 func (e *Engine) restoreTask(t *Task) {
@@ -176,7 +181,7 @@ func (e *Engine) restorePlace(t *Task) {
 }
 
 func (e *Engine) restorePool(p *pool, s poolState) {
-	p.asked, p.preempts = s.Asked, s.Preempts
+	p.asked, p.preempts, p.again = s.Asked, s.Preempts, s.Again
 	for _, r := range s.Kept {
 		e.keepParts(r)
 		e.timers.add(r.Made.Add(reviewEvery), timerReview, work.Owner{Task: r.Task})
@@ -191,6 +196,10 @@ func (e *Engine) restoreLease(l *Lease) {
 	if !l.Settled {
 		t.lease = l
 		e.countRunning(t, 1)
+		e.enrolSupple(t, t.State == work.StateRunning)
+		if t.Plan != nil {
+			e.timers.add(t.Plan.At, timerPlan, work.Owner{Task: t.ID, Epoch: t.Epoch})
+		}
 		if m := t.Spec.MaxRuntime; m > 0 && t.State == work.StateRunning {
 			e.timers.add(t.Started.Add(m-t.Ran), timerRun, work.Owner{Task: t.ID, Epoch: t.Epoch})
 		}

@@ -28,7 +28,7 @@ func (e *Engine) submit(s *work.Spec) error {
 	if p == nil {
 		return work.Errorf(work.CodeNotFound, "pool %q is not known: there are %s", s.Pool, cmp.Or(strings.Join(e.order, ", "), "none yet"))
 	}
-	r := p.grants(s.Tenant, s.Request)
+	r := p.grants(s, s.Request)
 	if e.cluster.HasHosts(p.Name) && !e.cluster.Possible(p.Name, r, false) {
 		return e.cluster.Impossible(p.Name, r)
 	}

@@ -21,6 +21,7 @@ const (
 	timerReview                  // a reservation may be made better
 	timerPass                    // look at everyone in line of a pool, whose number is the owner's member
 	timerIdle                    // an idle task may be worth moving now
+	timerLook                    // see whether tasks of a pool, whose number is the owner's member, should be resized
 	timerPlan                    // an announced move is due
 	timerGPU                     // a suspect GPU may be used again; the owner's member is the GPU
 )
@@ -109,10 +110,10 @@ func (e *Engine) DeadlineBefore(t work.Time) (work.Time, bool) {
 
 // deadlines lists what will fire later, in order: for Ledger. One that has fired
 // may be kept after a restart, as its command may have been lost. Nor does it tell of
-// passes and of looks at idle tasks: after a restart there is one over everyone.
+// passes and of looks at tasks: after a restart there is one over everyone.
 func (e *Engine) deadlines() []timer {
 	out := slices.DeleteFunc(slices.Clone(e.timers), func(t timer) bool {
-		return t.at <= e.now || t.kind == timerPass || t.kind == timerIdle || !e.pending(t)
+		return t.at <= e.now || t.kind == timerPass || t.kind == timerIdle || t.kind == timerLook || !e.pending(t)
 	})
 	slices.SortFunc(out, timer.compare)
 	return slices.Compact(out)
@@ -158,6 +159,8 @@ func (e *Engine) pending(t timer) bool {
 	case timerIdle:
 		x := e.tasks[t.owner.Task]
 		return x != nil && x.Use.Kind == elastic.Idle && x.State == work.StateRunning && x.Use.Since < t.at
+	case timerLook:
+		return e.lines[t.owner.Member].look == t.at
 	case timerPlan:
 		x := e.tasks[t.owner.Task]
 		return x != nil && x.Plan != nil && x.Epoch == t.owner.Epoch && x.Plan.At == t.at
@@ -192,6 +195,8 @@ func (e *Engine) fire(t timer) {
 		e.lines[t.owner.Member].full = true
 	case timerIdle:
 		e.lookAtIdle(e.tasks[t.owner.Task])
+	case timerLook:
+		e.lookOver(e.lines[t.owner.Member])
 	case timerPlan:
 		e.makePlan(e.tasks[t.owner.Task])
 	case timerGPU:

@@ -67,6 +67,7 @@ func (e *Engine) used(samples []UsageSample) {
 	if u := m.Judge(&t.window, e.now, t.Use); u.Changed(t.Use) {
 		e.judged(t, u)
 	}
+	e.watchNeighbours(t)
 }
 
 func (e *Engine) judged(t *Task, u elastic.Use) {

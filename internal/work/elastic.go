@@ -61,6 +61,9 @@ func (x Elastic) validate(r Request) error {
 	case x.Signal != "" && x.OnResize != ResizeRestart:
 		return Errorf(CodeInvalid, "a signal is for tasks that are resized by a restart: add --on-resize restart")
 	}
+	if x.NoShare && r.Isolation == IsolationShared {
+		return Errorf(CodeInvalid, "a task that is never put beside others cannot ask for a share: leave out --no-share, or ask for a slice (--isolation mig) or for a whole GPU")
+	}
 	if err := x.validSizes(r); err != nil {
 		return err
 	}
@@ -96,6 +99,29 @@ func (x Elastic) validSizes(r Request) error {
 		return Errorf(CodeInvalid, "another number of GPUs takes a restart: add --on-resize restart, with a --grace in which the task can save its work")
 	}
 	return nil
+}
+
+// Resized is the request of a task with another size for each member, in thousandths of
+// GPUs: one that it agreed to.
+func (s Spec) Resized(milli int) (Request, error) {
+	r, asked := s.Request, s.Request.Milli
+	if r.GPUs > 0 {
+		asked = 1000 * r.GPUs
+	}
+	least, most := cmp.Or(s.MinMilli, asked), cmp.Or(s.MaxMilli, asked)
+	switch {
+	case asked == 0:
+		return r, Errorf(CodeConflict, "a task that asks for %s has no other size: only whole GPUs and fractions of one have", r)
+	case milli < least || milli > most:
+		return r, Errorf(CodeConflict, "the task agreed to %g to %g GPUs, not to %g: submit it with --min and --max", float64(least)/1000, float64(most)/1000, float64(milli)/1000)
+	case r.GPUs > 0 && milli%1000 != 0:
+		return r, Errorf(CodeInvalid, "whole GPUs are resized to whole GPUs: expected a whole number, got %g", float64(milli)/1000)
+	case r.GPUs > 0:
+		r.GPUs = milli / 1000
+	default:
+		r.Milli = milli
+	}
+	return r, nil
 }
 
 // MoveKind names what is done to a running task to make better use of its GPUs.
