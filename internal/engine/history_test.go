@@ -246,7 +246,7 @@ func (w *world) somePools() []work.Pool {
 			p.PreemptPerHour = pick(w, 1, 1, 1, 3)
 		}
 		if w.chance(50) {
-			p.Elastic = work.PoolElastic{Cooldown: 10 * time.Second,  OnIdle: map[work.Class]work.IdleAction{work.Training: work.IdlePark, work.Interactive: work.IdlePark},
+			p.Elastic = work.PoolElastic{Cooldown: 10 * time.Second, OnIdle: map[work.Class]work.IdleAction{work.Training: work.IdlePark, work.Interactive: work.IdlePark},
 				After: map[work.Class]time.Duration{work.Training: time.Minute}}
 		}
 	}

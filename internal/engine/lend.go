@@ -222,8 +222,9 @@ func (e *Engine) find(t *Task, q placement.Query) []work.Part {
 		return e.cluster.Find(q)
 	}
 	var lent []int
+	stays := t.Spec.NoPreempt || t.Spec.External()
 	for g := range e.liens { // order: sorted below
-		if x := e.cluster.GPUs[g]; len(x.Held) == 0 && !x.Kept && e.cluster.Hosts[x.Host].Pool == q.Pool {
+		if x := e.cluster.GPUs[g]; (len(x.Held) == 0 || stays) && !x.Kept && e.cluster.Hosts[x.Host].Pool == q.Pool {
 			lent = append(lent, g)
 		}
 	}
@@ -240,7 +241,7 @@ func (e *Engine) find(t *Task, q placement.Query) []work.Part {
 		for _, g := range lent[free:] {
 			e.cluster.Unkeep(e.onlyGPU(g))
 		}
-		if parts != nil || free == len(lent) || t.Spec.NoPreempt || t.Spec.External() {
+		if parts != nil || free == len(lent) || stays {
 			return parts
 		}
 	}
