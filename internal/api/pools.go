@@ -119,6 +119,14 @@ func accepted(p work.Pool) (normal, low *int) {
 	return normal, low
 }
 
+func loan(d engine.Debt) apitype.Loan {
+	x := apitype.Loan{Borrower: d.Borrower, GPUs: float64(d.Milli) / 1000, GPUHours: float64(d.GPUMs) / 3.6e6, Loans: d.Loans, Called: d.Called, LongestS: d.Longest.Seconds()}
+	if d.Called > 0 {
+		x.MeanS = d.Took.Seconds() / float64(d.Called)
+	}
+	return x
+}
+
 // pools counts what each pool has and who is in it.
 func pools(e *engine.Engine) []apitype.Pool {
 	var out []apitype.Pool
@@ -126,12 +134,17 @@ func pools(e *engine.Engine) []apitype.Pool {
 	for i, p := range e.Pools() {
 		index[p.Name] = i
 		x := apitype.Pool{Name: p.Name, Mode: string(p.InForce), Waiting: p.Waiting, Idle: p.Idle, Parked: p.Parked, Capacity: p.Capacity,
-			BorrowFrom: slices.Clone(p.BorrowFrom), Reserve: p.ReserveGPUs}
+			BorrowFrom: slices.Clone(p.BorrowFrom), Reserve: p.ReserveGPUs, LendGPUs: p.LendGPUs}
 		x.NormalUpTo, x.LowUpTo = accepted(p.Pool)
 		if p.TTL > 0 {
 			x.TTL = work.FormatDuration(p.TTL)
 		}
 		out = append(out, x)
+	}
+	for _, d := range e.Debts() {
+		if i, ok := index[d.Lender]; ok {
+			out[i].Lent = append(out[i].Lent, loan(d))
+		}
 	}
 	milli := make([]int, len(out))
 	for _, h := range e.Hosts() {

@@ -82,6 +82,7 @@ func (c Config) poolRanges() (out []inRange) {
 			inRange{name("priority_weight"), 0, 1, or(p.PriorityWeight, 0)},
 			inRange{name("capacity"), 0, 1e6, float64(or(p.Capacity, 0))},
 			inRange{name("ask_for_more_at"), 0, 1e6, float64(or(p.AskForMore, 0))},
+			inRange{name("lend_gpus"), 0, 1e6, p.LendGPUs},
 			inRange{name("reserve_gpus"), 0, 1e6, p.ReserveGPUs})
 	}
 	return out

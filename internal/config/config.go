@@ -49,6 +49,7 @@ type Pool struct {
 	AskForMore     *int     `yaml:"ask_for_more_at,omitempty" doc:"queue.ask_for_more_at if left out."`
 	BackPressure   *Percent `yaml:"back_pressure_at,omitempty" doc:"queue.back_pressure_at if left out."`
 	BorrowFrom     []string `yaml:"borrow_from,omitempty" doc:"Pools whose idle GPUs its tasks may use while more wait than ask_for_more_at; they are given back when those pools need them."`
+	LendGPUs       float64  `yaml:"lend_gpus,omitempty" doc:"GPUs that tasks of other pools hold at most; 0 = all that idle and that it does not reserve."`
 	ReserveGPUs    float64  `yaml:"reserve_gpus,omitempty" doc:"GPUs that training leaves free, so that inference and interactive work starts at once."`
 }
 

@@ -117,6 +117,7 @@ const examplePool = `# pools:
 #     ask_for_more_at: 10
 #     # And this is of the pool alone.
 #     borrow_from: [other]  # pools whose idle GPUs its tasks may use while more wait than ask_for_more_at
+#     lend_gpus: 0          # of its own that tasks of other pools hold at most; 0 = all that idle
 #     reserve_gpus: 1       # that training leaves free for inference and interactive work
 `
 

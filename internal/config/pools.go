@@ -25,7 +25,7 @@ func (c Config) workPool(p Pool) work.Pool {
 	out := work.Pool{
 		Name: p.Name, Hosts: p.Hosts, Mode: work.PoolMode(p.Mode), TTL: time.Duration(q.TTL),
 		Weight: &weight, Capacity: or(p.Capacity, q.Capacity), BackPressure: float64(or(p.BackPressure, q.BackPressure)), AskAt: or(p.AskForMore, q.AskForMore),
-		BorrowFrom: p.BorrowFrom, ReserveGPUs: p.ReserveGPUs, MinRuntime: time.Duration(q.MinRuntime), PreemptPerHour: q.Preemptions,
+		BorrowFrom: p.BorrowFrom, ReserveGPUs: p.ReserveGPUs, LendGPUs: p.LendGPUs, MinRuntime: time.Duration(q.MinRuntime), PreemptPerHour: q.Preemptions,
 	}
 	if p.TTL != 0 {
 		out.TTL = time.Duration(p.TTL)

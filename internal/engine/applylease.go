@@ -36,6 +36,7 @@ func (e *Engine) applyLease(f Fact) {
 		l := e.leaseAt(f.Task, f.Epoch)
 		l.Closing, l.Then, l.Reason = true, f.Then, f.Reason
 		e.applyRestart(l)
+		e.callBack(l)
 		e.sleepsNoMore(l)
 		for _, p := range l.Parts {
 			switch p.Phase {
@@ -98,6 +99,7 @@ func (e *Engine) applyPlaced(f Placed) {
 		}
 		e.cluster.Take(placement.Holder{Owner: l.owner(i), Tenant: t.Spec.Tenant, Priority: t.Spec.Priority}, part)
 		e.count(t, p, 1)
+		e.lend(t, p)
 	}
 	e.leases[leaseKey{f.Task, f.Epoch}] = l
 	t.lease, t.Epoch = l, f.Epoch
@@ -195,6 +197,7 @@ func (e *Engine) applyFreed(o work.Owner) {
 		e.applyParked(l, p)
 		return
 	}
+	e.comeBack(l, p)
 	p.Phase = PhaseFreed
 	e.cluster.Free(o, p.Part)
 	t := l.of

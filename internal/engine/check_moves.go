@@ -47,3 +47,29 @@ func (e *Engine) checkMoves() error {
 func sameGPUs(a, b []work.Slice) bool {
 	return slices.EqualFunc(a, b, func(x, y work.Slice) bool { return x.GPU == y.GPU })
 }
+
+// checkDebts: what a pool has lent is what the tasks of each other pool hold of it, and
+// no more than it lends.
+func (e *Engine) checkDebts() error {
+	held := map[[2]string]int{}
+	for _, l := range e.sortedLeases() {
+		for _, p := range l.Parts {
+			if h := e.cluster.Hosts[p.Host]; p.Phase != PhaseFreed && h.Up && h.Pool != l.of.pool.Name {
+				held[[2]string{h.Pool, l.of.pool.Name}] += p.Milli()
+			}
+		}
+	}
+	for _, d := range e.Debts() {
+		if key := [2]string{d.Lender, d.Borrower}; held[key] != d.Milli {
+			return fmt.Errorf("pool %s is said to have lent %d thousandths to %s, whose tasks hold %d of it", d.Lender, d.Milli, d.Borrower, held[key])
+		} else {
+			delete(held, key)
+		}
+	}
+	for key, milli := range held { // order: any fault will do
+		if milli > 0 && e.pools[key[0]] != nil {
+			return fmt.Errorf("tasks of pool %s hold %d thousandths of pool %s, and nobody owes it anything", key[1], milli, key[0])
+		}
+	}
+	return nil
+}

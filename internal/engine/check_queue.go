@@ -220,7 +220,7 @@ func (l *Ledger) mayYield(f Reserved) error {
 			lately++
 		}
 	}
-	if p.PreemptPerHour > 0 && lately+len(f.Victims) > p.PreemptPerHour {
+	if p.PreemptPerHour > 0 && e.ownVictims(f) > 0 && lately+e.ownVictims(f) > p.PreemptPerHour {
 		return fmt.Errorf("%d tasks yield after %d within the hour, %d may", len(f.Victims), lately, p.PreemptPerHour)
 	}
 	lost := map[string]int{}

@@ -115,6 +115,7 @@ type Lease struct {
 	Then    work.State  `json:"then,omitempty"`    // what becomes of the task
 	Reason  work.Reason `json:"reason"`            // of closing
 	Exit    *work.Exit  `json:"exit,omitempty"`    // of the member that decides how the task ended
+	Called  work.Time   `json:"called,omitempty"`  // when the pool that lent it to a guest asked for it
 	Runs    uint32      `json:"runs,omitempty"`    // the epoch at which its processes were started, when not at its own: they were parked since
 	of      *Task       // whose number is Task
 	older   *Lease      // of the same task, that still holds something; see Task.holds

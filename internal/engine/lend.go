@@ -91,7 +91,7 @@ func (e *Engine) makeWay(t *Task, part *Part, n int) {
 		}
 		n--
 		why := work.Reasonf(work.Preempted, "it was a guest on a GPU of %s, which was woken; it goes back to its place in line", taskList([]work.TaskID{t.ID}, e.owns(v)))
-		if e.onIdle(v) == work.IdlePark && e.parkable(v) { // it loses nothing
+		if e.onIdle(v) == work.IdlePark && v.Stuck == 0 && e.parkable(v) { // it loses nothing
 			e.park(v, why)
 			e.emit(Woken{v.ID, "its pool, as it was not idle"})
 			continue

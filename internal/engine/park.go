@@ -242,8 +242,12 @@ func (e *Engine) applyMove(f Fact) {
 		t := e.tasks[f.Task]
 		t.Stuck++
 		t.Moved = e.now
-		if f.Move == work.MoveResize {
+		switch f.Move {
+		case work.MoveResize:
 			e.undoResize(t)
+		case work.MovePark: // whoever waits for its GPUs must have them some other way
+			e.askOthers(t)
+		case work.MoveWake, work.MoveRestart, work.MoveAway:
 		}
 	case ModeSet:
 		e.applyMode(f)
@@ -271,6 +275,22 @@ func (e *Engine) applyParked(l *Lease, p *Part) {
 		e.joinAwake(t)
 	}
 	e.wakeFor(t, p)
+}
+
+// askOthers asks for a pass over those who may wait for the GPUs of a task that could not
+// be suspended: woken tasks that have a right to them, and everyone in their pool.
+func (e *Engine) askOthers(t *Task) {
+	if t.lease == nil {
+		return
+	}
+	for _, p := range t.lease.Parts {
+		e.wake(e.cluster.Hosts[p.Host].Pool)
+		for _, s := range p.Slices {
+			for _, x := range e.liens[s.GPU] {
+				e.freer(x)
+			}
+		}
+	}
 }
 
 // joinAwake puts a woken task into line.

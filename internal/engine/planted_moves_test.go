@@ -65,4 +65,9 @@ var plantedInMoves = []plantedBug{
 			e.enrolSupple(t, false)
 		}
 	}), "listed as one that may be moved", false},
+	{"who owes whom is known", "a guest is counted twice", after(func(e *Engine, f Placed) {
+		if t := e.tasks[f.Task]; e.guest(t.lease) {
+			e.owe(e.pools[e.cluster.Hosts[f.Parts[0].Host].Pool], t.pool.Name, 1)
+		}
+	}), "is said to have lent", false},
 }

@@ -21,6 +21,7 @@ type pool struct {
 	accounts   map[string]*account
 	weights    int64       // of active tenants, in thousandths
 	training   int         // thousandths of GPUs that its tasks hold which are neither inference nor interactive
+	debts      []*Debt     // what it has lent, by borrower
 	lent       int         // thousandths of its GPUs that guests hold
 	asked      work.Time   // when it last asked for more GPUs
 	preempts   []work.Time // the last preemptions, within an hour

@@ -65,8 +65,13 @@ func (e *Engine) reclaimFor(p *pool, t *Task) {
 		Query: placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: p.wants(t)},
 		Below: work.High, Claim: x.claim, Budget: x.budget,
 	})
-	if most := p.PreemptPerHour; ok && most > 0 && e.preemptedLately(p)+len(y.Tasks) > most {
-		ok = false
+	if most := p.PreemptPerHour; ok && most > 0 {
+		var f Reserved
+		for _, o := range y.Tasks {
+			f.Victims = append(f.Victims, o.Task)
+		}
+		own := e.ownVictims(f)
+		ok = own == 0 || e.preemptedLately(p)+own <= most
 	}
 	if !ok || len(y.Tasks) == 0 {
 		t.asked = e.now

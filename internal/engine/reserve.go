@@ -231,10 +231,10 @@ func (e *Engine) applyReserved(f Reserved) {
 	if len(f.Parts) == 0 {
 		return
 	}
-	if len(f.Victims) > 0 && !f.Moving {
+	if own := e.ownVictims(f); own > 0 {
 		p := t.pool
 		p.preempts = slices.DeleteFunc(p.preempts, func(at work.Time) bool { return at.Add(time.Hour) <= e.now })
-		p.preempts = append(p.preempts, slices.Repeat([]work.Time{e.now}, len(f.Victims))...)
+		p.preempts = append(p.preempts, slices.Repeat([]work.Time{e.now}, own)...)
 	}
 	if f.At == 0 {
 		f.At = never
@@ -243,6 +243,18 @@ func (e *Engine) applyReserved(f Reserved) {
 	t.pool.kept = append(t.pool.kept, r)
 	e.keepParts(r)
 	e.timers.add(r.Made.Add(reviewEvery), timerReview, work.Owner{Task: r.Task})
+}
+
+// ownVictims is how many are made to yield that have a right to what they hold: not
+// guests, and not those that move.
+func (e *Engine) ownVictims(f Reserved) int {
+	n := 0
+	for _, id := range f.Victims {
+		if v := e.tasks[id]; !f.Moving && v.lease != nil && !e.guest(v.lease) {
+			n++
+		}
+	}
+	return n
 }
 
 // unreserve gives up what is kept for a task.

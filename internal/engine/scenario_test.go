@@ -66,7 +66,7 @@ func (s *story) directive(t *testing.T, d *datadriven.TestData) string {
 		duration(t, d, "grace", &cfg.Grace)
 		*s = *newStory(cfg)
 		return ""
-	case "explain", "tasks", "gpus", "lease", "tenants", "line", "kept":
+	case "explain", "tasks", "gpus", "lease", "tenants", "line", "kept", "debts":
 		return s.view(t, d)
 	case "restore": // goes on with an engine made from a snapshot
 		b, err := s.e.Snapshot()
@@ -340,6 +340,8 @@ func poolRule(p *work.Pool, a datadriven.CmdArg) (err error) {
 		p.BorrowFrom = strings.Split(a.Vals[0], ",")
 	case "scale-out-every":
 		p.ScaleOutEvery, err = time.ParseDuration(a.Vals[0])
+	case "lend":
+		p.LendGPUs, err = strconv.ParseFloat(a.Vals[0], 64)
 	case "reserve":
 		p.ReserveGPUs, err = strconv.ParseFloat(a.Vals[0], 64)
 	case "min-runtime":

@@ -212,6 +212,11 @@ func (s *story) view(t *testing.T, d *datadriven.TestData) string {
 			return fmt.Sprintln("!", err)
 		}
 		fmt.Fprintf(&b, "%s, %d ahead [%s]: %s\n", x.Task.State, x.Ahead, x.Reason.Code, x.Reason.Msg)
+	case "debts":
+		for _, d := range s.e.Debts() {
+			fmt.Fprintf(&b, "%s lends %s %d thousandths now, %.0f GPU seconds so far; %d loans, %d asked back, at the longest within %s\n",
+				d.Lender, d.Borrower, d.Milli, float64(d.GPUMs)/1000, d.Loans, d.Called, d.Longest)
+		}
 	case "tasks":
 		for _, x := range s.e.Tasks() {
 			fmt.Fprintf(&b, "%d %s %s %s, epoch %d, %d failed allocations", x.ID, x.Spec.Tenant, x.Spec.Request, x.State, x.Epoch, x.Failures)

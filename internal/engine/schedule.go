@@ -252,7 +252,11 @@ func (e *Engine) borrow(p *pool, t *Task, q placement.Query) []work.Part {
 		if from := e.pools[name]; from != nil && from != p && from.queue.Len() == 0 && len(from.kept) == 0 {
 			q.Pool, q.Blocked, q.Request = name, nil, from.wants(t)
 			parts := e.find(t, q)
-			if _, most := e.beyondReserve(from); parts != nil && from.training+from.lent+milliOf(parts) <= most {
+			_, most := e.beyondReserve(from)
+			switch n := milliOf(parts); {
+			case parts == nil, from.training+from.lent+n > most:
+			case from.LendGPUs > 0 && from.lent+n > int(from.LendGPUs*1000):
+			default:
 				return parts
 			}
 		}

@@ -110,6 +110,7 @@ func (e *Engine) charge(t *Task, part work.Part, sign int) {
 	case t.pool != p:
 		p.guests += sign
 		p.lent += sign * part.Milli()
+		e.owe(p, t.pool.Name, sign*part.Milli())
 	case !t.Spec.Class.Latency():
 		p.training += sign * part.Milli()
 	}

@@ -46,6 +46,7 @@ type poolState struct {
 	Preempts []work.Time    `json:"preempts,omitempty"`
 	Mode     work.PoolMode  `json:"mode,omitempty"`  // set beside the settings
 	Again    []work.Time    `json:"again,omitempty"` // restarts for resizes and moves
+	Debts    []*Debt        `json:"debts,omitempty"`
 }
 
 type hostState struct {
@@ -63,7 +64,7 @@ func (e *Engine) Snapshot() ([]byte, error) {
 		s.Pools = append(s.Pools, e.pools[name].Pool)
 		s.Demand = append(s.Demand, e.cluster.Demand(name))
 		p := e.pools[name]
-		s.Lines = append(s.Lines, poolState{p.kept, p.asked, p.preempts, p.override, p.again})
+		s.Lines = append(s.Lines, poolState{p.kept, p.asked, p.preempts, p.override, p.again, p.debts})
 	}
 	for _, h := range e.cluster.Hosts {
 		s.Hosts = append(s.Hosts, hostState{h.Info, h.Pool, h.Up})
@@ -148,6 +149,7 @@ func (e *Engine) restoreRest(s snapshot) {
 	}
 	for i, l := range s.Lines {
 		e.restorePool(e.lines[i], l)
+		e.lines[i].debts = l.Debts
 	}
 	for _, f := range s.Parted {
 		e.apply(f)

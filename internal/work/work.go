@@ -241,6 +241,7 @@ type Pool struct {
 	BackPressure   float64       `json:"back_pressure,omitempty"`    // share of the capacity beyond which only high priority is accepted
 	AskAt          int           `json:"ask_at,omitempty"`           // waiting tasks beyond which it asks for more GPUs and refuses low priority; 0 = never
 	BorrowFrom     []string      `json:"borrow_from,omitempty"`      // pools whose idle GPUs it may use when it asks for more
+	LendGPUs       float64       `json:"lend_gpus,omitempty"`        // GPUs that tasks of other pools hold at most; 0 = all but what it keeps
 	ScaleOutEvery  time.Duration `json:"scale_out_every,omitempty"`  // least time between two calls of the scale-out hook; 0 = there is none
 	ReserveGPUs    float64       `json:"reserve_gpus,omitempty"`     // GPUs that training leaves to inference and interactive work
 	MinRuntime     time.Duration `json:"min_runtime,omitempty"`      // run time that no one is preempted before

@@ -268,6 +268,19 @@ type Pool struct {
 	LowUpTo    *int     `json:"low_up_to,omitempty" doc:"Waiting tasks up to which low priority is accepted. Absent = no bound"`
 	BorrowFrom []string `json:"borrow_from,omitempty" doc:"Pools whose idle GPUs it may use"`
 	Reserve    float64  `json:"reserve_gpus,omitempty" doc:"GPUs that training leaves to inference and interactive work"`
+	LendGPUs   float64  `json:"lend_gpus,omitempty" doc:"GPUs that tasks of other pools hold at most; 0 = all that idle"`
+	Lent       []Loan   `json:"lent,omitempty" doc:"What it has lent to others"`
+}
+
+// Loan is what a pool has lent to another, and how that came back.
+type Loan struct {
+	Borrower string  `json:"borrower" doc:"The pool whose tasks are guests"`
+	GPUs     float64 `json:"gpus" doc:"Held by them now"`
+	GPUHours float64 `json:"gpu_hours" doc:"Lent so far"`
+	Loans    int     `json:"loans" doc:"How often something was lent"`
+	Called   int     `json:"called" doc:"How often it was asked back"`
+	LongestS float64 `json:"longest_s" doc:"The longest that it took until it was free, in seconds"`
+	MeanS    float64 `json:"mean_s" doc:"How long that took on average"`
 }
 
 // PoolMode is the mode that a pool shall have.
