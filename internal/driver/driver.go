@@ -26,6 +26,16 @@ type Driver interface {
 	// that exists already for the same owner is left alone and its devices are
 	// returned. A Carve after a Free of the same owner is refused with ErrFreed:
 	// an owner is never used twice. Errors are of type *Error.
+	//
+	// A Carve for an owner that stands, with the same GPUs in the same order and
+	// other sizes, resizes in place: a share of another size, a whole GPU that
+	// becomes a share (the rest of it is free for other shares then), or shares that
+	// become whole again. The devices stay, and so do the processes, which may use
+	// more than their new size until they notice. It is refused with ErrOverlap where
+	// the new size does not fit beside the others, and with ErrIllegal where the GPUs
+	// or their number differ, a size is none, or MIG is involved: instances never
+	// change in place. Refused, or half refused, everything stands as before. Which
+	// tenants may share a GPU is for the caller to see to.
 	Carve(ctx context.Context, p Part) ([]string, error)
 
 	// Free destroys whatever stands for the owner, also what a half-finished Carve

@@ -52,6 +52,8 @@ func Checks() []Check {
 		{"refuses what overlaps or may not be", run(refuses)}, {"makes all slices or none", run(allOrNone)},
 		{"names devices in the order of the slices", run(inOrder)}, {"several slices on one GPU", run(sameGPU)},
 		{"an owner is never used twice", run(neverTwice)}, {"shows what stands", run(shows)},
+		{"resizes shares in place", run(resizes)}, {"a refused resize leaves the old size", run(resizeRefused)},
+		{"resizes all slices or none", run(resizeAll)},
 		{"samples every slice", run(samples)}, {"a cancelled call does nothing", run(cancelled)},
 		{"random histories", run(histories)},
 	}

@@ -163,6 +163,8 @@ func (b *bench) step(rng *rand.Rand, l *ledger) error {
 		return expectCode("a carve of a freed owner", err, driver.ErrFreed)
 	case op == 5:
 		return b.agrees(l)
+	case op == 6 && len(l.parts) > 0:
+		return b.resize(rng, l, rng.IntN(len(l.parts)))
 	}
 	p := b.random(rng)
 	devices, err := b.carve(p)
@@ -176,6 +178,41 @@ func (b *bench) step(rng *rand.Rand, l *ledger) error {
 		return fmt.Errorf("%d slices gave devices %v", len(p.Slices), devices)
 	}
 	l.parts, l.devices[p.Owner] = append(l.parts, p), slices.Clone(devices)
+	return nil
+}
+
+// resize draws other sizes for a part that stands. Instances may be asked for as
+// they are, and not otherwise.
+func (b *bench) resize(rng *rand.Rand, l *ledger, i int) error {
+	old, p := l.parts[i], l.parts[i]
+	p.Slices = slices.Clone(p.Slices)
+	allowed := true
+	for j := range p.Slices {
+		s := &p.Slices[j].Slice
+		switch s.Mode {
+		case gpu.ModeMIG:
+			if rng.IntN(3) == 0 {
+				*s, allowed = share(100, 100), false
+			}
+		case gpu.ModeWhole, gpu.ModeShared, gpu.ModeFree:
+			if *s = share(1+rng.IntN(1000), rng.Int64N(b.model.MemoryMiB)); rng.IntN(3) == 0 {
+				*s = whole()
+			}
+		}
+	}
+	others := *l
+	others.parts = slices.Delete(slices.Clone(l.parts), i, i+1)
+	devices, err := b.carve(p)
+	if legal := allowed && others.legal(p); legal != (err == nil) {
+		return fmt.Errorf("%+v made %+v beside %+v: the driver says %w, want legal = %t", old, p, others.parts, err, legal)
+	}
+	if err != nil {
+		return expectCode("an illegal size", err, driver.ErrOverlap, driver.ErrIllegal)
+	}
+	if !slices.Equal(devices, l.devices[p.Owner]) {
+		return fmt.Errorf("resized, %s has devices %v, want %v as before", p.Owner, devices, l.devices[p.Owner])
+	}
+	l.parts[i] = p
 	return nil
 }
 

@@ -137,8 +137,8 @@ func (d *Driver) carve(p driver.Part) ([]string, time.Duration, error) {
 	x := d.hw.parts[p.Owner]
 	if x.carved == nil {
 		x.carved = &carved{Part: p}
-		x.carved.Slices = slices.Clone(p.Slices)
 	}
+	x.carved.Slices = slices.Clone(p.Slices) // of a part that stood: its new sizes
 	if half {
 		x.unclear = true
 		return nil, 0, refuse(driver.ErrUnclear, "%d slices of %s were made, then the driver failed", len(p.Slices), p.Owner)

@@ -88,14 +88,14 @@ func NewHardware(hosts []gpu.HostInfo, models []gpu.Model, t Times) (*Hardware, 
 	return h, nil
 }
 
-// Carve makes every slice of a part, or none, and returns how long that takes.
-// It follows the contract of driver.Driver.
+// Carve makes every slice of a part, or none, and returns how long that takes. A
+// part that stands gets the sizes that are asked for now. It follows the contract of driver.Driver.
 func (h *Hardware) Carve(p driver.Part) (time.Duration, error) {
 	if old := h.parts[p.Owner]; old != nil {
 		if old.unclear {
 			return 0, refuse(driver.ErrUnclear, "an earlier try for %s is half done: free it first", p.Owner)
 		}
-		return 0, nil
+		return h.resize(old, &p)
 	}
 	if h.freed.has(p.Owner) {
 		return 0, refuse(driver.ErrFreed, "%s was freed already: an owner is never used twice", p.Owner)

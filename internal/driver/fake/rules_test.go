@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/gpupool/gpupool/internal/driver"
 	"github.com/gpupool/gpupool/internal/driver/drivertest"
@@ -215,6 +216,37 @@ func TestSuiteCatchesMore(t *testing.T) {
 				return d.Free(ctx, host, o)
 			}}
 		},
+		"keeps the first size for ever": func() bad {
+			made := map[work.Owner][]string{}
+			return bad{carve: func(d driver.Driver, p driver.Part) ([]string, error) {
+				if devices := made[p.Owner]; devices != nil {
+					return devices, nil
+				}
+				devices, err := d.Carve(ctx, p)
+				made[p.Owner] = devices
+				return devices, err
+			}}
+		},
+		"resizes by freeing and making again": func() bad {
+			made := map[work.Owner]driver.Part{}
+			epochs := uint32(1)
+			return bad{carve: func(d driver.Driver, p driver.Part) ([]string, error) {
+				old, stood := made[p.Owner]
+				if !stood || len(old.Slices) != len(p.Slices) || slices.EqualFunc(old.Slices, p.Slices, func(a, b driver.Slice) bool { return a.Milli == b.Milli }) {
+					devices, err := d.Carve(ctx, p)
+					if err == nil {
+						made[p.Owner] = p
+					}
+					return devices, err
+				}
+				if err := d.Free(ctx, p.Host, old.Owner); err != nil {
+					return nil, err
+				}
+				epochs++
+				p.Owner.Epoch = epochs
+				return d.Carve(ctx, p)
+			}}
+		},
 		"samples a slice twice": func() bad {
 			return bad{usage: func(s []driver.Sample) []driver.Sample { return append(s, s...) }}
 		},
@@ -231,6 +263,60 @@ func TestSuiteCatchesMore(t *testing.T) {
 			t.Errorf("a driver that %s passes the suite", name)
 		}
 		t.Logf("%s: caught by %q", name, caught)
+	}
+}
+
+// TestResizeKeepsProcesses: a resize takes no process off, and its time is that of
+// the slowest GPU that changes.
+func TestResizeKeepsProcesses(t *testing.T) {
+	ctx := t.Context()
+	d := open(t, "1xH100-80GB", noTime)
+	p := part(owner(1), d, wholeSlice)
+	if _, err := d.Carve(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	d.Stick(p.Owner, 3)
+	p.Slices[0].Slice = work.Slice{Mode: gpu.ModeShared, Share: &work.Share{Milli: 300, MemMiB: 1000}, Milli: 300}
+	if _, err := d.Carve(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Free(ctx, p.Host, p.Owner); !is(err, driver.ErrInUse) {
+		t.Errorf("resized under its processes, a free returned %v", err)
+	}
+	if use, err := d.Usage(ctx); err != nil || len(use) != 1 || use[0].MemMiB > 1000 {
+		t.Errorf("a share of 1000 MiB is sampled as %+v, %v", use, err)
+	}
+	d.LoseGPU(p.Slices[0].GPUID, "XID 79")
+	if _, err := d.Carve(ctx, p); err != nil {
+		t.Errorf("a repeated carve on a lost GPU returned %v", err)
+	}
+	p.Slices[0].Slice = wholeSlice
+	if _, err := d.Carve(ctx, p); !is(err, driver.ErrLost) {
+		t.Errorf("a resize on a lost GPU returned %v", err)
+	}
+
+	hosts, err := fake.ParseHosts("2xH100-80GB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := fake.DefaultTimes()
+	hw, err := fake.NewHardware(hosts, gpu.Builtin(), times)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shareOf := func(milli int) work.Slice {
+		return work.Slice{Mode: gpu.ModeShared, Share: &work.Share{Milli: milli}, Milli: milli}
+	}
+	for _, x := range []struct {
+		a, b work.Slice
+		want time.Duration
+	}{{wholeSlice, shareOf(10), max(times.Whole, times.Share)}, {wholeSlice, shareOf(10), 0}, {shareOf(10), shareOf(10), times.Share},
+		{wholeSlice, shareOf(10), times.Whole}, {shareOf(10), wholeSlice, max(times.Whole, times.Share)}} {
+		took, err := hw.Carve(driver.Part{Owner: owner(1), Host: hosts[0].Name, Slices: []driver.Slice{
+			{GPUID: hosts[0].GPUs[0].ID, Slice: x.a}, {GPUID: hosts[0].GPUs[1].ID, Slice: x.b}}})
+		if err != nil || took != x.want {
+			t.Errorf("%s and %s took %s, %v, want %s", x.a, x.b, took, err, x.want)
+		}
 	}
 }
 
