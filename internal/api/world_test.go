@@ -318,7 +318,7 @@ func (r *members) Start(_ context.Context, s runner.Spec) error {
 	return nil
 }
 
-func (r *members) Stop(_ context.Context, id runner.ID, _ time.Duration) error {
+func (r *members) Stop(_ context.Context, id runner.ID, _ time.Duration, _ string) error {
 	if _, _, known, _ := r.see(id); known {
 		r.end(id, runner.Exit{Code: 143, Signal: "SIGTERM"})
 	}

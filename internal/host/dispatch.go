@@ -98,6 +98,8 @@ func owner(c engine.Command) work.Owner {
 	switch c := c.(type) {
 	case engine.CarveCmd:
 		return c.Owner
+	case engine.ResizeCmd:
+		return c.Owner
 	case engine.FreeCmd:
 		return c.Owner
 	case engine.StartCmd:
@@ -126,6 +128,8 @@ func (d *dispatcher) run(c engine.Command) engine.Event {
 	switch c := c.(type) {
 	case engine.CarveCmd:
 		return d.carve(c)
+	case engine.ResizeCmd:
+		return d.resize(c)
 	case engine.FreeCmd:
 		drv := d.host.cfg.Drivers[c.Driver]
 		if drv == nil {
@@ -145,7 +149,7 @@ func (d *dispatcher) run(c engine.Command) engine.Event {
 		d.watch(c.Owner)
 	case engine.StopCmd:
 		d.watch(c.Owner)
-		if err := r.Stop(d.ctx, idOf(c.Owner), c.Grace); err != nil {
+		if err := r.Stop(d.ctx, idOf(c.Owner), c.Grace, c.Signal); err != nil {
 			d.host.cfg.Log.Warn("cannot stop a member", "owner", c.Owner.String(), "err", err)
 		}
 	case engine.SuspendCmd:
@@ -193,19 +197,34 @@ func (d *dispatcher) unlessStopping(ev engine.Event) engine.Event {
 }
 
 func (d *dispatcher) carve(c engine.CarveCmd) engine.Event {
+	devices, err := d.make(c)
+	if err != nil {
+		return d.unlessStopping(engine.CarveFailed{Owner: c.Owner, Err: words(err)})
+	}
+	return engine.CarveDone{Owner: c.Owner, Devices: devices}
+}
+
+// resize is a carve for an owner that stands: the driver's contract makes that the new
+// sizes, or leaves all as it was.
+func (d *dispatcher) resize(c engine.ResizeCmd) engine.Event {
+	devices, err := d.make(c.CarveCmd)
+	if err != nil {
+		return d.unlessStopping(engine.ResizeFailed{Owner: c.Owner, Err: words(err)})
+	}
+	return engine.ResizeDone{Owner: c.Owner, Devices: devices}
+}
+
+// make has a driver make the slices of a part.
+func (d *dispatcher) make(c engine.CarveCmd) ([]string, error) {
 	drv := d.host.cfg.Drivers[c.Driver]
 	if drv == nil {
-		return engine.CarveFailed{Owner: c.Owner, Err: "driver " + c.Driver + " is not loaded"}
+		return nil, fmt.Errorf("driver %s is not loaded", c.Driver)
 	}
 	p := driver.Part{Owner: c.Owner, Tenant: c.Tenant, Host: c.Host}
 	for i, s := range c.Slices {
 		p.Slices = append(p.Slices, driver.Slice{GPUID: c.GPUIDs[i], Slice: s})
 	}
-	devices, err := drv.Carve(d.ctx, p)
-	if err != nil {
-		return d.unlessStopping(engine.CarveFailed{Owner: c.Owner, Err: words(err)})
-	}
-	return engine.CarveDone{Owner: c.Owner, Devices: devices}
+	return drv.Carve(d.ctx, p)
 }
 
 // watch reports the end of a member, once however often it is asked to.

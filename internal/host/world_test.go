@@ -30,6 +30,7 @@ type clockMember struct {
 	done    chan struct{}
 	exit    *runner.Exit
 	stopped bool
+	signal  string // that it was stopped by
 }
 
 func newClockRunner() *clockRunner { return &clockRunner{members: map[runner.ID]*clockMember{}} }
@@ -69,9 +70,9 @@ func (r *clockRunner) member(id runner.ID) *clockMember {
 	return r.members[id]
 }
 
-func (r *clockRunner) Stop(_ context.Context, id runner.ID, _ time.Duration) error {
+func (r *clockRunner) Stop(_ context.Context, id runner.ID, _ time.Duration, signal string) error {
 	if m := r.member(id); m != nil {
-		m.stopped = true
+		m.stopped, m.signal = true, signal
 		r.end(m, runner.Exit{Code: 143, Signal: "SIGTERM"})
 	}
 	return nil

@@ -80,11 +80,13 @@ type Runner interface {
 	// or 126 (not executable) and its log says why.
 	Start(ctx context.Context, s Spec) error
 
-	// Stop asks a member to end: SIGTERM to all its processes, and SIGKILL to what is
-	// left after grace. It returns when the request is certain to be carried out,
-	// which is before the end. A shorter grace given later holds. A member that has
-	// ended or is not known is no error.
-	Stop(ctx context.Context, id ID, grace time.Duration) error
+	// Stop asks a member to end: a signal to all its processes, and SIGKILL to what is
+	// left after grace. The signal is SIGTERM, or the one of Signals that is named: a
+	// program that is told apart so saves its work and ends. No other follows it within
+	// the grace, nor the same one again, unless a later Stop names another. Stop returns when the request is certain to be
+	// carried out, which is before the end. A shorter grace given later holds. A
+	// member that has ended or is not known is no error; a signal that is not known is.
+	Stop(ctx context.Context, id ID, grace time.Duration, signal string) error
 
 	// Wait returns when the member has ended and nothing of it runs any more. For an
 	// ID that is not known it returns at once, with Exit.Lost set.

@@ -23,7 +23,7 @@ import (
 //	lock        held (flock) by the shim as long as it lives; holds its pid
 //	started     made by whoever decides that the member runs or never will: only one can
 //	state.json  the program's pid, once it runs
-//	stop.json   that it shall end, and when by force
+//	stop.json   that it shall end, by which signal, and when by force
 //	exit.json   how it ended; written when nothing of it is left
 //	log, log-*  its output, rotated
 //	shim.err    what the shim had to say
@@ -58,7 +58,8 @@ type programState struct {
 
 // stopRequest is the content of stop.json.
 type stopRequest struct {
-	Kill time.Time `json:"kill"` // when what is left is killed
+	Kill   time.Time `json:"kill"`             // when what is left is killed
+	Signal string    `json:"signal,omitempty"` // that tells it, "USR1"; "" = TERM
 }
 
 func folderOf(root string, id runner.ID) folder {

@@ -115,7 +115,7 @@ func TestServerKilled(t *testing.T) {
 		b, _ := io.ReadAll(l)
 		return string(b) == "up\n"
 	})
-	if err := r.Stop(ctx, id, time.Hour); err != nil {
+	if err := r.Stop(ctx, id, time.Hour, ""); err != nil {
 		t.Fatal(err)
 	}
 	st, err := r.Wait(ctx, id)

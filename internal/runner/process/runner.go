@@ -151,15 +151,18 @@ func (r *Runner) launch(ctx context.Context, f folder) error {
 }
 
 // Stop implements runner.Runner.
-func (r *Runner) Stop(_ context.Context, id runner.ID, grace time.Duration) error {
+func (r *Runner) Stop(_ context.Context, id runner.ID, grace time.Duration, signal string) error {
+	if _, err := signalOf(signal); err != nil {
+		return fmt.Errorf("member %s could not be told to end: %w", id, err)
+	}
 	f := folderOf(r.root, id)
 	if !f.has(fileSpec) || f.has(fileExit) {
 		return nil
 	}
-	want := stopRequest{Kill: time.Now().Add(grace)}
+	want := stopRequest{Kill: time.Now().Add(grace), Signal: signal}
 	var before stopRequest
 	if known, err := f.read(fileStop, &before); err == nil && known && before.Kill.Before(want.Kill) {
-		want = before
+		want.Kill = before.Kill
 	}
 	if err := f.write(fileStop, want); err != nil {
 		return fmt.Errorf("member %s could not be told to end: %w", id, err)

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/gpupool/gpupool/internal/runner"
+	"github.com/gpupool/gpupool/internal/work"
 )
 
 // shimReady is what the shim says on descriptor 3 once Start may return: the member
@@ -54,8 +56,9 @@ type shim struct {
 	ready *os.File // nil once told
 	l     launch
 	log   *lumberjack.Logger
-	pid   int       // of the program, and its process group
-	kill  time.Time // when what is left is killed; zero = nobody asked
+	pid   int            // of the program, and its process group
+	asked stopRequest    // to end; its Kill is zero while nobody asked
+	told  syscall.Signal // that it got last; 0 = none
 }
 
 // tell lets Start return.
@@ -69,7 +72,9 @@ func (s *shim) tell() {
 
 func (s *shim) run() error {
 	signals := make(chan os.Signal, 8)
-	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
+	// Heard and dropped, not ignored: what is ignored here would be ignored by the
+	// program too, and some of these may be what tells it to save its work.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE, syscall.SIGUSR2)
 	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGTERM)
 	lock, err := s.f.lock()
 	if err != nil {
@@ -154,14 +159,25 @@ func (s *shim) cannot(code int, err error) runner.Exit {
 	return runner.Exit{Code: code}
 }
 
-// stopAsked reads whether the member shall end, and remembers until when.
+// stopAsked reads whether the member shall end, and remembers how and until when.
 func (s *shim) stopAsked() bool {
 	var req stopRequest
 	if known, err := s.f.read(fileStop, &req); err != nil || !known {
 		return false
 	}
-	s.kill = req.Kill
+	s.asked = req
 	return true
+}
+
+// signalOf is the signal of a name without SIG; "" is TERM.
+func signalOf(name string) (syscall.Signal, error) {
+	if name == "" {
+		return syscall.SIGTERM, nil
+	}
+	if !slices.Contains(work.Signals(), name) {
+		return 0, fmt.Errorf("signal %q is not known: use one of %s", name, strings.Join(work.Signals(), ", "))
+	}
+	return unix.SignalNum("SIG" + name), nil
 }
 
 // start starts the program; on failure code is what a shell would exit with.
@@ -214,9 +230,17 @@ func (s *shim) watch(signals <-chan os.Signal, cg *cgroup) (exit runner.Exit) {
 	timer.Stop()
 	ended := false
 	stop := func() {
-		s.signalAll(syscall.SIGTERM)
+		timer.Reset(time.Until(s.asked.Kill))
+		by, err := signalOf(s.asked.Signal)
+		if err != nil { // of a newer gpupool
+			by = syscall.SIGTERM
+		}
+		if by == s.told { // asked again, as after a restart of the server
+			return
+		}
+		s.told = by
+		s.signalAll(by)
 		s.signalAll(syscall.SIGCONT) // one that is suspended gets to use its grace
-		timer.Reset(time.Until(s.kill))
 	}
 	if s.stopAsked() { // before the pid was known to whoever asked
 		stop()
@@ -236,10 +260,13 @@ func (s *shim) watch(signals <-chan os.Signal, cg *cgroup) (exit runner.Exit) {
 				timer.Reset(10 * time.Millisecond) // and what forked meanwhile
 			}
 		case sig := <-signals:
-			if sig == syscall.SIGTERM && !s.stopAsked() { // from outside gpupool, as when the machine goes down
-				s.kill = time.Now().Add(10 * time.Second)
+			switch asked := s.stopAsked(); {
+			case sig == syscall.SIGTERM: // from outside gpupool, as when the machine goes down
+				if s.asked.Signal = ""; !asked {
+					s.asked.Kill = time.Now().Add(10 * time.Second)
+				}
 				stop()
-			} else if s.stopAsked() {
+			case asked:
 				stop()
 			}
 		case <-timer.C:

@@ -50,8 +50,8 @@ func TestCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		r.Stop(ctx, id, 0) //nolint:errcheck // the test is over
-		r.Wait(ctx, id)    //nolint:errcheck // the test is over
+		r.Stop(ctx, id, 0, "") //nolint:errcheck // the test is over
+		r.Wait(ctx, id)        //nolint:errcheck // the test is over
 	}()
 	calls := func() []string {
 		b, _ := os.ReadFile(filepath.Join(dir, "calls"))

@@ -49,6 +49,7 @@ func Run(t *testing.T, place func(t *testing.T) (open func() runner.Runner)) {
 		{"lists and forgets", forget}, {"knows what it does not know", unknown}, {"a wait can be given up", giveUp},
 		{"runs many", many}, {"keeps logs", logs}, {"follows logs", follow}, {"a talkative member does not hang", talkative},
 		{"suspends and resumes", suspends}, {"stops a suspended member", stopSuspended}, {"cannot suspend what ended", suspendEnded},
+		{"stops with the signal that is named", signals}, {"sends no other signal before the kill", signalOnly}, {"a signal outlives a restart", signalLater},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()
@@ -67,7 +68,7 @@ func (s *suite) cleanUp(t *testing.T, cancel func()) {
 	all, err := s.r.List(s.ctx)
 	must(t, err)
 	for _, st := range all {
-		must(t, s.r.Stop(s.ctx, st.ID, 0))
+		must(t, s.r.Stop(s.ctx, st.ID, 0, ""))
 		_, err := s.r.Wait(s.ctx, st.ID)
 		must(t, err)
 	}
@@ -213,11 +214,11 @@ func (s *suite) sleeper(traps string) string {
 func stopTerm(t *testing.T, s *suite) {
 	id := s.start(t, s.sleeper("trap 'exit 7' TERM"))
 	s.file(t, "ready")
-	must(t, s.r.Stop(s.ctx, id, time.Hour))
+	must(t, s.r.Stop(s.ctx, id, time.Hour, ""))
 	s.expect(t, id, 7, "")
 	s.next++
 	id = s.start(t, "sleep 1000")
-	must(t, s.r.Stop(s.ctx, id, time.Hour)) // perhaps before it began
+	must(t, s.r.Stop(s.ctx, id, time.Hour, "")) // perhaps before it began
 	if x := s.wait(t, id); x.Code != 143 {
 		t.Fatalf("got %+v, want code 143", x)
 	}
@@ -226,16 +227,16 @@ func stopTerm(t *testing.T, s *suite) {
 func stopKill(t *testing.T, s *suite) {
 	id := s.start(t, s.sleeper("trap '' TERM"))
 	s.file(t, "ready")
-	must(t, s.r.Stop(s.ctx, id, 50*time.Millisecond))
+	must(t, s.r.Stop(s.ctx, id, 50*time.Millisecond, ""))
 	s.expect(t, id, 137, "SIGKILL")
 }
 
 func shorter(t *testing.T, s *suite) {
 	id := s.start(t, s.sleeper("trap '' TERM"))
 	s.file(t, "ready")
-	must(t, s.r.Stop(s.ctx, id, time.Hour))
-	must(t, s.r.Stop(s.ctx, id, 10*time.Millisecond))
-	must(t, s.r.Stop(s.ctx, id, time.Hour)) // longer again: does not count
+	must(t, s.r.Stop(s.ctx, id, time.Hour, ""))
+	must(t, s.r.Stop(s.ctx, id, 10*time.Millisecond, ""))
+	must(t, s.r.Stop(s.ctx, id, time.Hour, "")) // longer again: does not count
 	s.expect(t, id, 137, "SIGKILL")
 }
 
@@ -243,7 +244,7 @@ func tree(t *testing.T, s *suite) {
 	child := filepath.Join(s.dir, "child")
 	id := s.start(t, "(trap '' TERM; echo $(exec sh -c 'echo $PPID') > "+child+"; sleep 1000) & wait")
 	pid := s.file(t, "child")
-	must(t, s.r.Stop(s.ctx, id, 20*time.Millisecond))
+	must(t, s.r.Stop(s.ctx, id, 20*time.Millisecond, ""))
 	s.wait(t, id)
 	s.gone(t, pid)
 	// and when the program ends by itself
@@ -258,16 +259,16 @@ func daemon(t *testing.T, s *suite) {
 	}
 	id := s.start(t, "setsid sh -c 'echo $$ > "+filepath.Join(s.dir, "daemon")+"; exec sleep 1000' & exec sleep 1000")
 	pid := s.file(t, "daemon")
-	must(t, s.r.Stop(s.ctx, id, 20*time.Millisecond))
+	must(t, s.r.Stop(s.ctx, id, 20*time.Millisecond, ""))
 	s.wait(t, id)
 	s.gone(t, pid)
 }
 
 func stopNothing(t *testing.T, s *suite) {
-	must(t, s.r.Stop(s.ctx, runner.ID{Task: 999, Epoch: 1}, 0))
+	must(t, s.r.Stop(s.ctx, runner.ID{Task: 999, Epoch: 1}, 0, ""))
 	id := s.start(t, "exit 5")
 	s.wait(t, id)
-	must(t, s.r.Stop(s.ctx, id, 0))
+	must(t, s.r.Stop(s.ctx, id, 0, ""))
 	s.expect(t, id, 5, "")
 }
 
@@ -324,7 +325,7 @@ func adopt(t *testing.T, s *suite) {
 	if len(all) != 1 || all[0].ID != id || all[0].State != runner.Running || fmt.Sprint(all[0].PID) != pid || all[0].Started.IsZero() {
 		t.Fatalf("another runner sees %+v, want member %s running as %s", all, id, pid)
 	}
-	must(t, again.Stop(s.ctx, id, time.Hour))
+	must(t, again.Stop(s.ctx, id, time.Hour, ""))
 	s.expect(t, id, 9, "")
 }
 
@@ -334,7 +335,7 @@ func forget(t *testing.T, s *suite) {
 	if err := s.r.Forget(s.ctx, id); err == nil {
 		t.Fatal("a running member was forgotten")
 	}
-	must(t, s.r.Stop(s.ctx, id, time.Hour))
+	must(t, s.r.Stop(s.ctx, id, time.Hour, ""))
 	s.expect(t, id, 0, "")
 	all, err := s.r.List(s.ctx)
 	must(t, err)

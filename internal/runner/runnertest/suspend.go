@@ -67,14 +67,14 @@ func stopSuspended(t *testing.T, s *suite) {
 	r := s.suspender(t)
 	id, _ := s.counter(t)
 	must(t, r.Suspend(s.ctx, id))
-	must(t, s.r.Stop(s.ctx, id, time.Minute))
+	must(t, s.r.Stop(s.ctx, id, time.Minute, ""))
 	s.expect(t, id, 0, "")
 	if _, err := os.Stat(filepath.Join(s.dir, "saved")); err != nil {
 		t.Errorf("it did not get to use its grace: %v", err)
 	}
 	id, _ = s.counter(t)
 	must(t, r.Suspend(s.ctx, id))
-	must(t, s.r.Stop(s.ctx, id, 0))
+	must(t, s.r.Stop(s.ctx, id, 0, ""))
 	s.wait(t, id)
 }
 
