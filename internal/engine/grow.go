@@ -63,7 +63,15 @@ func (e *Engine) fitsLarger(t *Task) bool {
 	if r.GPUs > 0 { // one GPU more than now, at least
 		r.GPUs = max(r.GPUs, t.lease.Parts[0].Milli()/1000+1)
 	}
+	if !e.mayHave(t, len(t.lease.Parts)*(max(e.askedMilli(t), 1000*r.GPUs)-t.lease.Parts[0].Milli())) {
+		return false
+	}
 	return e.cluster.Find(placement.Query{Pool: t.pool.Name, Tenant: t.Spec.Tenant, Request: t.pool.grants(t.Spec, r)}) != nil
+}
+
+// mayHave reports whether a running task may have so much more.
+func (e *Engine) mayHave(t *Task, milli int) bool {
+	return !e.overLimit(t, milli) && !e.overReserve(t.pool, t, milli)
 }
 
 // growInPlace gives a hot task more of the GPU that it shares: all of it, if it was whole
@@ -74,13 +82,13 @@ func (e *Engine) growInPlace(t *Task, s work.Slice) {
 		return
 	}
 	why := work.Reasonf(work.Resized, "it uses over %s of its share, and there is room on its GPU", percent(elastic.MarksOf(t.pool.Elastic).High))
-	if t.Spec.Request.GPUs == 1 && e.alone(t) {
+	if t.Spec.Request.GPUs == 1 && e.alone(t) && e.mayHave(t, 1000-s.Milli) {
 		s.Mode, s.Share, s.Milli = gpu.ModeWhole, nil, 1000
 		e.resize(t, []work.Slice{s}, why)
 		return
 	}
 	size := min(e.most(t), 999, s.Milli+1000-g.Milli)
-	if to, ok := e.shareOf(t, size); ok && size > s.Milli {
+	if to, ok := e.shareOf(t, size); ok && size > s.Milli && e.mayHave(t, size-s.Milli) {
 		e.resize(t, to, why)
 	}
 }

@@ -46,7 +46,11 @@ func (e *Engine) resizeFor(p *pool, t *Task) {
 		}
 		return
 	}
-	moved, _ := e.consolidation(t, func(v *Task) bool { return v.Plan == nil && !v.Spec.NoShare && e.movable(v) && e.mayRestart(v) })
+	may := func(v *Task) bool { return v.Plan == nil && e.movable(v) && e.mayRestart(v) }
+	if !slices.ContainsFunc(p.supple, may) {
+		return
+	}
+	moved, _ := e.consolidation(t, may)
 	var price int64
 	for _, v := range moved {
 		x, _ := e.restartPrice(v)
