@@ -32,7 +32,7 @@ func (c Config) check() error {
 	if err := c.Queue.ScaleOut.check(); err != nil {
 		return err
 	}
-	for _, x := range append(c.poolRanges(), []inRange{
+	for _, x := range append(append(c.poolRanges(), c.Elastic.ranges()...), []inRange{
 		{"server.keep_ended", 1, 1e7, float64(c.Server.Keep)},
 		{"queue.priority_weight", 0, 1, c.Queue.PriorityWeight},
 		{"queue.capacity", 0, 1e6, float64(c.Queue.Capacity)},
@@ -42,22 +42,14 @@ func (c Config) check() error {
 		{"allocation.retries", 1, 1000, float64(c.Allocation.Retries)},
 		{"allocation.timeout (seconds)", 0.1, 86400, time.Duration(c.Allocation.Timeout).Seconds()},
 		{"sharing.tasks_per_gpu", 1, 64, float64(c.Sharing.Tasks)},
-		{"elastic.scan_every (seconds)", 0.1, 3600, time.Duration(c.Elastic.Scan).Seconds()},
-		{"elastic.idle_after (seconds)", 10, 30 * 86400, time.Duration(c.Elastic.IdleAfter).Seconds()},
-		{"elastic.cooldown (seconds)", 1, 86400, time.Duration(c.Elastic.Cooldown).Seconds()},
 		{"alerts.waiting_above", 0, 1e6, float64(c.Alerts.Waiting)},
 	}...) {
 		if !(x.got >= x.low && x.got <= x.high) { // a NaN is outside too
 			return fmt.Errorf("%s: expected %g to %g, got %g", x.name, x.low, x.high, x.got)
 		}
 	}
-	for _, a := range []string{c.Elastic.OnIdle.Training, c.Elastic.OnIdle.Inference, c.Elastic.OnIdle.Interactive} {
-		if a != string(work.IdleKeep) && a != string(work.IdlePark) && a != string(work.IdleStop) {
-			return fmt.Errorf("elastic.on_idle: expected keep, park or stop, got %q", a)
-		}
-	}
-	if c.Elastic.Low > c.Elastic.High {
-		return fmt.Errorf("elastic.low_mark: expected at most high_mark (%s), got %s", c.Elastic.High, c.Elastic.Low)
+	if err := c.Elastic.check(); err != nil {
+		return err
 	}
 	for _, x := range []struct{ name, got string }{{"smallest_slice", c.Allocation.Smallest}, {"largest_slice", c.Allocation.Largest}} {
 		if r, err := work.ParseGPUs(x.got); err != nil || r.Milli == 0 && r.GPUs != 1 {

@@ -90,29 +90,6 @@ type Sharing struct {
 	Tasks int `yaml:"tasks_per_gpu" default:"4" doc:"Tasks that share one GPU at most: beyond that they slow each other down."`
 }
 
-// Elastic is about taking back what idles.
-type Elastic struct {
-	Low  Percent `yaml:"low_mark" default:"60%" doc:"Utilisation under which a task is judged light. Nothing follows from it yet but an event."`
-	High Percent `yaml:"high_mark" default:"90%" doc:"Utilisation over which a task is judged hot. Nothing follows from it yet but an event."`
-	Idle Percent `yaml:"idle_mark" default:"70%" doc:"Utilisation that a light task must pass, and a hot one fall under, to be judged anew."`
-	None Percent `yaml:"idle_below" default:"5%" doc:"Utilisation that counts as none: monitoring and a stray kernel are no use."`
-
-	OnIdle     OnIdle   `yaml:"on_idle" doc:"What to do in dynamic pools with tasks whose GPUs are not used and that do not say (--on-idle): keep, park (suspend them and lend their GPUs) or stop."`
-	IdleAfter  Duration `yaml:"idle_after" default:"30m" doc:"Unused for so long, it is done although nobody waits. When someone waits it is done sooner: once a task has idled for as long as parking and waking it takes."`
-	Cooldown   Duration `yaml:"cooldown" default:"2m" doc:"Between two moves of one task, so that it gets somewhere."`
-	Exempt     []string `yaml:"exempt,omitempty" example:"[team-a, keep=yes]" doc:"Tenants, and labels as key=value, that nothing is taken from."`
-	Checkpoint []string `yaml:"gpu_checkpoint,omitempty" example:"[cuda-checkpoint]" doc:"Command that moves the GPU memory of a process to main memory and back, as NVIDIA's cuda-checkpoint does. Without one, what is suspended keeps its GPU memory, and parking helps only where guests find room beside it."`
-
-	Scan Duration `yaml:"scan_every" default:"5s" doc:"Between two looks at the GPUs and their use."`
-}
-
-// OnIdle says what to do with idle tasks, by their class.
-type OnIdle struct {
-	Training    string `yaml:"training" default:"keep" enum:"keep,park,stop" doc:"It may wait for data, and cannot say so."`
-	Inference   string `yaml:"inference" default:"keep" enum:"keep,park,stop" doc:"Park it where whoever calls it wakes it first (gpupool wake)."`
-	Interactive string `yaml:"interactive" default:"keep" enum:"keep,park,stop" doc:"Park it where its user can wake it (gpupool wake)."`
-}
-
 // Alerts are the bounds that wake someone.
 type Alerts struct {
 	Utilisation Percent  `yaml:"utilisation_below" default:"50%" since:"alerts" doc:"Pool utilisation under which GPUs are wasted."`

@@ -85,6 +85,13 @@ func TestRefused(t *testing.T) {
 		{"bad percent", "elastic:\n  low_mark: 0.6\n", "expected a share such as 60%"},
 		{"percent over 100", "elastic:\n  low_mark: 160%\n", "expected a share"},
 		{"marks crossed", "elastic:\n  low_mark: 95%\n", "at most high_mark"},
+		{"idle after", "elastic:\n  idle_after: soon\n", "expected a duration such as 30s"},
+		{"idle after of a class", "elastic:\n  idle_after: {training: 1s}\n", "elastic.idle_after.training (seconds): expected 10 to"},
+		{"idle after of what is no class", "elastic:\n  idle_after: {notebooks: 1h}\n", "notebooks"},
+		{"on idle", "elastic:\n  on_idle: {inference: sleep}\n", "elastic.on_idle.inference: expected keep, share, park or stop"},
+		{"warn", "elastic:\n  warn: 0s\n", "elastic.warn (seconds): expected 1 to"},
+		{"per task", "elastic:\n  per_task: 0\n", "elastic.per_task: expected 1 to"},
+		{"exempt", "elastic:\n  exempt: [\"=x\"]\n", "elastic.exempt[0]: expected a tenant, or a label"},
 		{"bad size", "agent:\n  memory_below: lots\n", "is not understood"},
 		{"not yaml", "queue: [\n", "config.yaml"},
 		{"pool twice", "pools:\n  - name: a\n  - name: a\n", "named twice"},
@@ -148,7 +155,7 @@ pools:
 		t.Fatal(err)
 	}
 	none, half := 0.0, 0.5
-	idle := work.PoolElastic{Low: 0.6, High: 0.9, Spare: 0.7, IdleBelow: 0.05, Cooldown: 2 * time.Minute,
+	idle := work.PoolElastic{Low: 0.6, High: 0.9, Spare: 0.7, IdleBelow: 0.05, Cooldown: 2 * time.Minute, Warn: 30 * time.Second, PerHour: 60, PerTask: 2,
 		OnIdle: map[work.Class]work.IdleAction{work.Training: work.IdleKeep, work.Inference: work.IdleKeep, work.Interactive: work.IdleKeep},
 		After:  map[work.Class]time.Duration{work.Training: 30 * time.Minute, work.Inference: 30 * time.Minute, work.Interactive: 30 * time.Minute}}
 	want := []work.Pool{
@@ -194,4 +201,23 @@ func FuzzParse(f *testing.F) {
 			t.Error("a valid file left no pool")
 		}
 	})
+}
+
+func TestElastic(t *testing.T) {
+	c, err := Parse("x", []byte("elastic: {on_idle: {training: share, interactive: park}, idle_after: {inference: 3m}, warn: 1m, per_hour: 5, per_task: 1, exempt: [ann, team=oncall]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := work.PoolElastic{
+		Low: 0.6, High: 0.9, Spare: 0.7, IdleBelow: 0.05, Cooldown: 2 * time.Minute, Warn: time.Minute, PerHour: 5, PerTask: 1, Exempt: []string{"ann", "team=oncall"},
+		OnIdle: map[work.Class]work.IdleAction{work.Training: work.IdleShare, work.Inference: work.IdleKeep, work.Interactive: work.IdlePark},
+		After:  map[work.Class]time.Duration{work.Training: 30 * time.Minute, work.Inference: 3 * time.Minute, work.Interactive: 30 * time.Minute},
+	}
+	if got := c.WorkPools()[0].Elastic; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	c, err = Parse("x", []byte("elastic: {idle_after: 1h}\n"))
+	if x := c.Elastic.IdleAfter; err != nil || x.Training != x.Interactive || x.Inference != Duration(time.Hour) {
+		t.Errorf("one duration for all classes gives %+v, %v", x, err)
+	}
 }

@@ -162,6 +162,8 @@ func property(t reflect.Type) map[string]any {
 	switch t {
 	case reflect.TypeFor[Duration]():
 		return map[string]any{"type": "string", "pattern": `^([0-9.]+(ns|us|µs|ms|s|m|h))+$`}
+	case reflect.TypeFor[After]():
+		return map[string]any{"oneOf": []any{property(reflect.TypeFor[Duration]()), object(t)}}
 	case reflect.TypeFor[Percent]():
 		return map[string]any{"type": "string", "pattern": `^[0-9.]+%$`}
 	case reflect.TypeFor[Size]():

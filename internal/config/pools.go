@@ -37,15 +37,6 @@ func (c Config) workPool(p Pool) work.Pool {
 	return out
 }
 
-func (x Elastic) pool() work.PoolElastic {
-	out := work.PoolElastic{Low: float64(x.Low), High: float64(x.High), Spare: float64(x.Idle), IdleBelow: float64(x.None), Cooldown: time.Duration(x.Cooldown), Exempt: x.Exempt,
-		OnIdle: map[work.Class]work.IdleAction{}, After: map[work.Class]time.Duration{}}
-	for class, action := range map[work.Class]string{work.Training: x.OnIdle.Training, work.Inference: x.OnIdle.Inference, work.Interactive: x.OnIdle.Interactive} { // order: a map again
-		out.OnIdle[class], out.After[class] = work.IdleAction(action), time.Duration(x.IdleAfter)
-	}
-	return out
-}
-
 // or is what was given, or else x.
 func or[T any](given *T, x T) T {
 	if given != nil {
