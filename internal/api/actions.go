@@ -13,6 +13,7 @@ import (
 // actionRoutes are what else can be asked of a task, each by its tenant or an admin.
 func (s *server) actionRoutes(tag string) {
 	const one = "/v1/tasks/{id}"
+	register(s, op{id: "resize-task", method: post, path: one + "/resize", tag: tag, says: "Give a task another size, in place where that can be, else by the restart that it agreed to"}, s.resizeTask)
 	for _, a := range []struct {
 		name, says string
 		event      func(id work.TaskID, by string) engine.Event

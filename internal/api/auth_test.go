@@ -36,6 +36,7 @@ var matrix = map[string]struct {
 	"checkpoint-task": {task("/checkpoint"), "", 404, 200, 200},
 	"park-task":       {task("/park"), "", 404, 409, 409}, // a part of a GPU
 	"wake-task":       {task("/wake"), "", 404, 200, 200},
+	"resize-task":     {task("/resize"), `{"gpus":"2"}`, 404, 409, 409}, // a part of a GPU, which has no other size
 	"preempt-task":    {task("/preempt"), "", 404, 200, 200},
 	"task-logs":       {task("/logs"), "", 404, 200, 200},
 	"create-lease":    {at("/v1/leases"), `{"tenant":"alice","gpus":"1/7"}`, 403, 201, 201},

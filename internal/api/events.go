@@ -175,6 +175,11 @@ func shown(f engine.Fact, c caller) engine.Fact {
 			f.Victims = nil // tasks of others
 		}
 		return f
+	case engine.Planned:
+		if !c.admin {
+			f.Plan.For = 0 // may be a task of another; the reason says what can be said
+		}
+		return f
 	}
 	return f
 }

@@ -41,6 +41,7 @@ func (v view) task(t *engine.Task) apitype.Task {
 		Started: optional(t.Started), Ended: optional(t.Ended), Epoch: t.Epoch, Failures: t.Failures, Preempted: t.Preempted, Exit: exit(t.Exit),
 	}
 	v.order(&out, t)
+	v.elastic(&out, t)
 	if l := t.Lease(); l != nil {
 		out.Members = v.members(l)
 	}

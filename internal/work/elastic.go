@@ -46,8 +46,8 @@ func Signals() []string { return []string{"TERM", "INT", "HUP", "USR1", "USR2"} 
 // MaxLabels is the number of labels of a task at most.
 const MaxLabels = 32
 
-// validate checks what a task allows, beside what it asks for.
-func (x Elastic) validate(r Request) error {
+// Validate checks what a task allows, beside what it asks for.
+func (x Elastic) Validate(r Request) error {
 	switch x.OnIdle {
 	case IdleDefault, IdleKeep, IdleShare, IdlePark, IdleStop:
 	default:
@@ -60,6 +60,8 @@ func (x Elastic) validate(r Request) error {
 		return Errorf(CodeInvalid, "signal %q is not known: use one of %s", x.Signal, strings.Join(Signals(), ", "))
 	case x.Signal != "" && x.OnResize != ResizeRestart:
 		return Errorf(CodeInvalid, "a signal is for tasks that are resized by a restart: add --on-resize restart")
+	case x.OnIdle == IdleShare && x.NoShare:
+		return Errorf(CodeInvalid, "on-idle share and no-share contradict each other: leave one out")
 	}
 	if x.NoShare && r.Isolation == IsolationShared {
 		return Errorf(CodeInvalid, "a task that is never put beside others cannot ask for a share: leave out --no-share, or ask for a slice (--isolation mig) or for a whole GPU")

@@ -191,7 +191,7 @@ func (s Spec) Validate() error {
 	if err := s.Request.Validate(); err != nil {
 		return err
 	}
-	return s.Elastic.validate(s.Request)
+	return s.Elastic.Validate(s.Request)
 }
 
 func validEnv(kv string) error {

@@ -19,7 +19,7 @@ type TaskSpec struct {
 	Pool      string   `json:"pool,omitempty" maxLength:"128" doc:"Where to run; the first pool if left out"`
 	Priority  string   `json:"priority,omitempty" enum:"high,normal,low" doc:"normal if left out"`
 	Class     string   `json:"class,omitempty" enum:"training,inference,interactive" doc:"What kind of work it is"`
-	GPUs      string   `json:"gpus,omitempty" maxLength:"256" doc:"A count (2), a fraction (0.3, 1/7), a MIG profile (3g.40gb) or a memory size (20GiB); with a model after a colon (2:H100-80GB). 1 if left out, 0 for none" example:"1/7"`
+	GPUs      string   `json:"gpus,omitempty" maxLength:"256" doc:"A count (2), a fraction (0.3, 1/7), a MIG profile (3g.40gb) or a memory size (20GiB); with a model after a colon (2:H100-80GB). 2..8 asks for 2 and can make use of up to 8, as max says. 1 if left out, 0 for none" example:"1/7"`
 	GPUMemory string   `json:"gpu_memory,omitempty" maxLength:"32" doc:"Memory needed of each GPU, or of the part of one" example:"20GiB"`
 	Isolation string   `json:"isolation,omitempty" enum:"mig,shared,any" doc:"How a part may be cut: MIG unless the model has none"`
 	Members   int      `json:"members,omitempty" minimum:"0" maximum:"16384" doc:"Gang size: that many members, each with the GPUs asked for, all or nothing"`
@@ -38,7 +38,12 @@ type TaskSpec struct {
 	After      []uint64          `json:"after,omitempty" maxItems:"1000" doc:"Tasks of the same tenant that must have succeeded before it starts; the first task of an array stands for all of it"`
 	AfterAny   []uint64          `json:"after_any,omitempty" maxItems:"1000" doc:"As after, but however they ended"`
 	Hold       bool              `json:"hold,omitempty" doc:"Wait until it is released"`
-	OnIdle     string            `json:"on_idle,omitempty" enum:"keep,park,stop" doc:"What to do when its GPUs are not used: nothing, suspend it and lend them, or end it; the pool's rule for its class if left out"`
+	OnIdle     string            `json:"on_idle,omitempty" enum:"keep,share,park,stop" doc:"What to do when its GPUs are not used: nothing, let others of its tenant come to them, suspend it and lend them, or end it; the pool's rule for its class if left out"`
+	OnResize   string            `json:"on_resize,omitempty" enum:"restart" doc:"It may be told by a signal to save its work and end, and is started again at another size or place. If left out, only what its process need not know is changed while it runs: a share of a GPU"`
+	Signal     string            `json:"resize_signal,omitempty" enum:"TERM,INT,HUP,USR1,USR2" doc:"The signal that tells it so; TERM if left out" example:"USR1"`
+	Min        string            `json:"min,omitempty" maxLength:"32" doc:"GPUs that each member can run with at the least, a count or a fraction of one; what it asks for if left out" example:"1"`
+	Max        string            `json:"max,omitempty" maxLength:"32" doc:"GPUs that each member can make use of at the most, likewise" example:"8"`
+	NoShare    bool              `json:"no_share,omitempty" doc:"It is never put beside others on a GPU, nor made smaller for them"`
 	NoPreempt  bool              `json:"no_preempt,omitempty" doc:"It never has to yield to others; so it is never placed on GPUs that may be asked back"`
 	Labels     map[string]string `json:"labels,omitempty" maxProperties:"32" doc:"For exemptions from what pools do with idle tasks, and for people"`
 	Array      string            `json:"array,omitempty" maxLength:"64" doc:"One task for each index: FIRST-LAST, with :STEP and %LIMIT, how many may run at once" example:"0-99%10"`
@@ -59,6 +64,9 @@ type LeaseSpec struct {
 	Memory    string  `json:"memory,omitempty" maxLength:"32" doc:"As for a task"`
 	TTL       string  `json:"ttl,omitempty" maxLength:"32" doc:"Longest wait in the queue, as for a task"`
 	LeaseTTL  string  `json:"lease_ttl,omitempty" maxLength:"32" doc:"How long it is held unless renewed; 1m if left out" example:"1m"`
+
+	NoShare bool              `json:"no_share,omitempty" doc:"As for a task"`
+	Labels  map[string]string `json:"labels,omitempty" maxProperties:"32" doc:"As for a task"`
 }
 
 // Reason is a code for programs and a sentence for people.
@@ -147,6 +155,19 @@ type Task struct {
 	RunsUntil         *time.Time `json:"runs_until,omitempty" doc:"Ended then unless it has ended: its longest run"`
 	ExpectedStart     *time.Time `json:"expected_start,omitempty" doc:"Of a task that waits; absent when not known"`
 	ExpectedStartLate *time.Time `json:"expected_start_late,omitempty" doc:"By then at the latest, if tasks run as long as those like them did; absent when not known"`
+
+	OnIdle    string            `json:"on_idle,omitempty" doc:"What is done when its GPUs are not used; absent when its pool decides"`
+	OnResize  string            `json:"on_resize,omitempty" doc:"How it takes another size; absent when only in place"`
+	Signal    string            `json:"resize_signal,omitempty" doc:"That tells it to save its work; absent for TERM"`
+	MinGPUs   float64           `json:"min_gpus,omitempty" doc:"That each member can run with; absent when it is what was asked for"`
+	MaxGPUs   float64           `json:"max_gpus,omitempty" doc:"That each member can make use of, likewise"`
+	NoShare   bool              `json:"no_share,omitempty"`
+	NoPreempt bool              `json:"no_preempt,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Usage     *Judged           `json:"usage,omitempty" doc:"How it uses what it holds, as judged; absent when not known"`
+	Resized   string            `json:"resized,omitempty" doc:"What each member asks for now, in words, when that is not what it was submitted with" example:"4 whole GPUs"`
+	ResizedBy string            `json:"resized_by,omitempty" doc:"Who gave it that size; absent when its pool did"`
+	Plan      *Plan             `json:"plan,omitempty" doc:"A move of it that was announced"`
 }
 
 // Forecast is how long a task runs, judged by tasks that ended.

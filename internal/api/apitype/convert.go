@@ -1,6 +1,7 @@
 package apitype
 
 import (
+	"maps"
 	"math"
 	"strings"
 	"time"
@@ -19,7 +20,17 @@ func (s TaskSpec) Work() (work.Spec, error) {
 	if out.Priority, err = work.ParsePriority(s.Priority); err != nil {
 		return out, err
 	}
-	if out.Request, err = request(s.GPUs, s.GPUMemory, s.Isolation, s.Members, s.CPUs, s.Memory); err != nil {
+	gpus, most, err := upTo(s.GPUs, s.Max)
+	if err != nil {
+		return out, err
+	}
+	if out.Request, err = request(gpus, s.GPUMemory, s.Isolation, s.Members, s.CPUs, s.Memory); err != nil {
+		return out, err
+	}
+	if out.Elastic, err = s.elastic(most); err != nil {
+		return out, err
+	}
+	if err := out.Elastic.Validate(out.Request); err != nil {
 		return out, err
 	}
 	if out.Grace, err = duration("grace", s.Grace); err != nil {
@@ -50,7 +61,6 @@ func (s TaskSpec) order(out work.Spec) (work.Spec, error) {
 		out.Deadline = work.TimeOf(t)
 	}
 	out.After, out.AfterAny, out.Hold = taskIDs(s.After), taskIDs(s.AfterAny), s.Hold
-	out.OnIdle, out.NoPreempt, out.Labels = work.IdleAction(s.OnIdle), s.NoPreempt, s.Labels
 	if s.Array != "" {
 		a, err := work.ParseArray(s.Array)
 		if err != nil {
@@ -70,12 +80,16 @@ func taskIDs(numbers []uint64) (out []work.TaskID) {
 
 // Work converts a request for a lease into core words.
 func (s LeaseSpec) Work() (work.Spec, error) {
-	out := work.Spec{Name: s.Name, Tenant: s.Tenant, Pool: s.Pool, Class: work.Class(s.Class), LeaseTTL: defaultLeaseTTL}
+	out := work.Spec{Name: s.Name, Tenant: s.Tenant, Pool: s.Pool, Class: work.Class(s.Class), LeaseTTL: defaultLeaseTTL,
+		Elastic: work.Elastic{NoShare: s.NoShare, Labels: maps.Clone(s.Labels)}}
 	var err error
 	if out.Priority, err = work.ParsePriority(s.Priority); err != nil {
 		return out, err
 	}
 	if out.Request, err = request(s.GPUs, s.GPUMemory, s.Isolation, s.Members, s.CPUs, s.Memory); err != nil {
+		return out, err
+	}
+	if err := out.Elastic.Validate(out.Request); err != nil {
 		return out, err
 	}
 	if out.TTL, err = ttl(s.TTL); err != nil {

@@ -136,6 +136,13 @@ func (c *Client) Preempt(ctx context.Context, id uint64) (apitype.Task, error) {
 	return c.act(ctx, id, "preempt", false) // it may run again by then
 }
 
+// Resize gives a task another size: GPUs of each member, or a fraction of one; auto leaves it
+// to its pool again.
+func (c *Client) Resize(ctx context.Context, id uint64, gpus string) (t apitype.Task, err error) {
+	err = c.do(ctx, call{method: http.MethodPost, path: taskPath(id) + "/resize", body: apitype.Resize{GPUs: gpus}}, &t)
+	return t, err
+}
+
 func (c *Client) act(ctx context.Context, id uint64, what string, again bool) (t apitype.Task, err error) {
 	err = c.do(ctx, call{method: http.MethodPost, path: taskPath(id) + "/" + what, again: again}, &t)
 	return t, err
