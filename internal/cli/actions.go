@@ -95,6 +95,7 @@ func (a *App) actionCmds() []*cobra.Command {
 				return api.Wake(ctx, id)
 			},
 				func(t apitype.Task) string { return fmt.Sprintf("task %d is woken; it is %s", t.ID, t.State) }}),
+		a.resizeCmd(),
 		a.actionCmd("preempt TASK...", "Send running tasks back to the queue",
 			"Ends running tasks (SIGTERM, grace, SIGKILL) and puts them back into line, where they start anew when there is room.",
 			action{func(ctx context.Context, api *client.Client, id uint64) (apitype.Task, error) {

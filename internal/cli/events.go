@@ -12,7 +12,6 @@ import (
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
 	"github.com/gpupool/gpupool/internal/api/client"
-	"github.com/gpupool/gpupool/internal/work"
 )
 
 func (a *App) eventsCmd() *cobra.Command {
@@ -53,44 +52,37 @@ func (a *App) printEvent(ev apitype.Event) error {
 	return err
 }
 
-// eventText puts the facts about the queue into words; others are shown as they are,
-// and so are those of a server of another version.
+// eventText puts a fact into words. One of a server of another version is shown as it is.
 func eventText(ev apitype.Event) (string, error) {
 	raw, err := json.Marshal(ev.Fact)
 	if err != nil {
 		return "", err
 	}
-	var words string
-	switch ev.Kind {
-	case "task.held":
-		words, err = in(raw, heldFact.words)
-	case "task.checkpoint":
-		words = "has saved its work"
-	case "task.reserved":
-		words, err = in(raw, func(f reservedFact) string { return f.words(ev.At) })
-	case "pool.asked":
-		words, err = in(raw, askedFact.words)
-	case "task.use":
-		words, err = in(raw, func(f useFact) string { return f.words(ev.At) })
-	case "task.suspending":
-		words, err = in(raw, func(f suspendingFact) string { return "is being suspended: " + f.Reason.Message })
-	case "task.suspended":
-		words = "is suspended; its GPUs are being freed"
-	case "task.woken":
-		words, err = in(raw, func(f heldFact) string { return "woken by " + f.By })
-	case "task.resuming":
-		words = "goes on where it is"
-	case "task.resumed":
-		words = "runs again"
-	case "task.movefailed":
-		words, err = in(raw, func(f moveFact) string { return f.Move + " failed: " + f.Why })
-	case "pool.mode":
-		words, err = in(raw, func(f modeFact) string { return fmt.Sprintf("pool %s is %s, set by %s", f.Pool, f.Mode, f.By) })
+	words := ""
+	for _, about := range []func(apitype.Event, []byte) (string, error){queueText, moveText, lifeText} {
+		if words == "" && err == nil {
+			words, err = about(ev, raw)
+		}
 	}
 	if words == "" || err != nil {
 		return string(raw), nil //nolint:nilerr // shown as it is
 	}
 	return words, nil
+}
+
+// queueText puts the facts about the queue into words; of another kind it says nothing.
+func queueText(ev apitype.Event, raw []byte) (string, error) {
+	switch ev.Kind {
+	case "task.held":
+		return in(raw, heldFact.words)
+	case "task.checkpoint":
+		return "has saved its work", nil
+	case "task.reserved":
+		return in(raw, func(f reservedFact) string { return f.words(ev.At) })
+	case "pool.asked":
+		return in(raw, askedFact.words)
+	}
+	return "", nil
 }
 
 // in reads a fact and puts it into words.
@@ -112,49 +104,6 @@ func (f heldFact) words() string {
 		return "held by " + f.By
 	}
 	return "released by " + f.By
-}
-
-type useFact struct {
-	Use struct {
-		Kind  string `json:"kind"`
-		Since int64  `json:"since"`
-		MiB   int64  `json:"memory_mib"`
-	} `json:"use"`
-}
-
-func (f useFact) words(now time.Time) string {
-	since := " since " + clock(time.Unix(0, f.Use.Since), now)
-	switch f.Use.Kind {
-	case "idle":
-		if f.Use.MiB > 0 {
-			return "its GPUs idle" + since + ", with " + work.FormatMiB(f.Use.MiB) + " loaded"
-		}
-		return "its GPUs idle" + since
-	case "light":
-		return "uses little of its GPUs" + since
-	case "hot":
-		return "uses all of its GPUs" + since
-	case "steady":
-		return "uses its GPUs"
-	}
-	return "how it uses its GPUs is not known"
-}
-
-type suspendingFact struct {
-	Reason struct {
-		Message string `json:"message"`
-	} `json:"reason"`
-}
-
-type moveFact struct {
-	Move string `json:"move"`
-	Why  string `json:"why"`
-}
-
-type modeFact struct {
-	Pool string `json:"pool"`
-	Mode string `json:"mode"`
-	By   string `json:"by"`
 }
 
 type askedFact struct {

@@ -58,6 +58,7 @@ func explained(x apitype.Explanation, now time.Time) (out []string) {
 	if t.Preempted > 0 {
 		say("was sent back to the queue %s", times(t.Preempted))
 	}
+	out = append(out, explainElastic(t, now)...)
 	if p := x.Array; p != nil {
 		say("array %d: %d done, %d failed, %d running, %d waiting, of %d", t.Array, p.Succeeded, p.Failed, p.Running, p.Waiting, p.Size)
 	}

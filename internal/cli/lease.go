@@ -25,7 +25,28 @@ back; its epoch says whether what you hold is still yours.`,
 	return c
 }
 
-func leaseFlags(c *cobra.Command, s *apitype.LeaseSpec) {
+// leaseFlags are the flags of acquire and exec: those of submit that make sense for a
+// program that gpupool does not run, and so can neither suspend, restart nor resize.
+type leaseFlags struct {
+	apitype.LeaseSpec
+	labels []string
+	key    string
+	retry  time.Duration
+}
+
+// read checks what was given, before anything is sent.
+func (s *leaseFlags) read() (err error) {
+	if s.Labels, err = withLabels(nil, s.labels); err != nil {
+		return err
+	}
+	if s.retry < 0 {
+		return usagef("--retry %s is negative: expected a duration such as 10m", s.retry)
+	}
+	_, err = s.Work()
+	return usage(err)
+}
+
+func (s *leaseFlags) register(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&s.Name, "name", "", "name for people")
 	f.StringVar(&s.Tenant, "tenant", "", "who pays; with an admin token only")
@@ -38,37 +59,46 @@ func leaseFlags(c *cobra.Command, s *apitype.LeaseSpec) {
 	f.StringVar(&s.Memory, "memory", "", "main memory to keep for it")
 	f.StringVar(&s.TTL, "ttl", "", "longest wait in line")
 	f.StringVar(&s.LeaseTTL, "lease-ttl", "", "taken back after so long without renewal (default 1m)")
+	f.StringVar(&s.Class, "class", "", "training, inference or interactive")
+	f.IntVar(&s.Members, "members", 0, "that many members, on as many hosts as it takes, all or nothing (default 1)")
+	f.BoolVar(&s.NoShare, "no-share", false, "it is never put beside others on a GPU")
+	registerLabels(c, &s.labels)
+	f.DurationVar(&s.retry, "retry", 0, "while the queue is full, try again as the server says, for this long")
+	f.StringVar(&s.key, "idempotency-key", "", "asking twice with one key gives one lease")
+	for name, values := range map[string][]string{"class": {"training", "inference", "interactive"}, "priority": priorities(), "isolation": {"mig", "shared", "any"}} { // order: of no matter
+		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
 }
 
 func (a *App) leaseAcquire() *cobra.Command {
-	var spec apitype.LeaseSpec
+	var s leaseFlags
 	var noWait bool
 	c := &cobra.Command{
 		Use: "acquire", Short: "Ask for slices and wait until they are held", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if _, err := spec.Work(); err != nil {
-				return usage(err)
+			if err := s.read(); err != nil {
+				return err
 			}
 			api, err := a.connect()
 			if err != nil {
 				return err
 			}
-			l, err := a.acquire(c.Context(), api, spec, !noWait)
+			l, err := a.acquire(c.Context(), api, &s, !noWait)
 			if err != nil {
 				return err
 			}
 			return a.print(l, func(w io.Writer, _ bool) { leaseTable(w, []apitype.Lease{l}) })
 		},
 	}
-	leaseFlags(c, &spec)
+	s.register(c)
 	c.Flags().BoolVar(&noWait, "no-wait", false, "return at once, held or not")
 	return c
 }
 
 // acquire asks for a lease and waits for it. When it is interrupted nothing is
 // left waiting.
-func (a *App) acquire(ctx context.Context, api *client.Client, spec apitype.LeaseSpec, wait bool) (apitype.Lease, error) {
-	l, err := api.CreateLease(ctx, spec, "")
+func (a *App) acquire(ctx context.Context, api *client.Client, s *leaseFlags, wait bool) (apitype.Lease, error) {
+	l, err := again(a, ctx, s.key, s.retry, func(key string) (apitype.Lease, error) { return api.CreateLease(ctx, s.LeaseSpec, key) })
 	for told := false; err == nil && wait && (l.State == "queued" || l.State == "starting"); {
 		if l.State == "queued" && !told {
 			fmt.Fprintf(a.Err, "lease %d waits: %s\n", l.ID, l.Reason.Message)
@@ -98,25 +128,25 @@ func leaseTable(w io.Writer, ls []apitype.Lease) {
 }
 
 func (a *App) leaseRun() *cobra.Command {
-	var spec apitype.LeaseSpec
+	var s leaseFlags
 	c := &cobra.Command{
 		Use: "exec [flags] -- COMMAND [ARG...]", Short: "Run a command here with a lease, renewed while it runs", Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if _, err := spec.Work(); err != nil {
-				return usage(err)
+			if err := s.read(); err != nil {
+				return err
 			}
 			api, err := a.connect()
 			if err != nil {
 				return err
 			}
-			l, err := a.acquire(c.Context(), api, spec, true)
+			l, err := a.acquire(c.Context(), api, &s, true)
 			if err != nil {
 				return err
 			}
 			return a.execWith(c.Context(), api, l, args)
 		},
 	}
-	leaseFlags(c, &spec)
+	s.register(c)
 	return c
 }
 

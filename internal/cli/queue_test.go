@@ -231,7 +231,8 @@ func TestEventText(t *testing.T) {
 		{"task.reserved", map[string]any{"task": 1, "at": int64(1 << 62), "parts": []any{map[string]any{"slices": []any{map[string]any{"gpu": 3}}}}, "victims": []int{4, 5}}, "GPU 3 kept for it, free about"},
 		{"pool.asked", map[string]any{"pool": "main", "waiting": 12, "gpus": 3.5}, "pool main asked for more: 12 tasks wait for 3.5 GPUs"},
 		{"task.held", "of another version", `"of another version"`},
-		{"task.state", map[string]any{"state": "queued"}, `{"state":"queued"}`},
+		{"task.state", map[string]any{"state": "queued"}, "is queued"},
+		{"task.unheard", map[string]any{"state": "queued"}, `{"state":"queued"}`},
 	} {
 		if got, err := eventText(apitype.Event{Kind: x.kind, Fact: x.fact, At: time.Now()}); err != nil || !strings.HasPrefix(got, x.want) {
 			t.Errorf("%s %v: got %q, %v, want %q", x.kind, x.fact, got, err, x.want)

@@ -17,13 +17,17 @@ import (
 // tried again as told, until s.retry is over or waiting ends. One key for all tries
 // makes sure that the task is accepted once.
 func (a *App) submit(ctx, waiting context.Context, api *client.Client, spec apitype.TaskSpec, s *specFlags) (apitype.Task, error) {
-	key := s.key
+	return again(a, waiting, s.key, s.retry, func(key string) (apitype.Task, error) { return api.Submit(ctx, spec, key) })
+}
+
+// again tries to hand something in, for a while; key is made up where there is none.
+func again[T any](a *App, waiting context.Context, key string, retry time.Duration, try func(key string) (T, error)) (T, error) {
 	if key == "" {
 		key = rand.Text()
 	}
-	end := time.Now().Add(s.retry)
+	end := time.Now().Add(retry)
 	for {
-		t, err := api.Submit(ctx, spec, key)
+		t, err := try(key)
 		refused, is := errors.AsType[*client.Error](err)
 		if err == nil || !is || refused.RetryAfter <= 0 {
 			return t, err
@@ -32,10 +36,10 @@ func (a *App) submit(ctx, waiting context.Context, api *client.Client, spec apit
 		wait := refused.RetryAfter + mathrand.N(refused.RetryAfter/4+time.Second)
 		left := time.Until(end)
 		switch {
-		case s.retry == 0:
+		case retry == 0:
 			return t, offerRetry(refused)
 		case left <= 0:
-			return t, fmt.Errorf("%s; gave up after %s", refused.Detail, work.FormatDuration(s.retry))
+			return t, fmt.Errorf("%s; gave up after %s", refused.Detail, work.FormatDuration(retry))
 		}
 		wait = min(wait, left) // a last try when the time is over
 		fmt.Fprintf(a.Err, "%s; gpupool does so in %s, and gives up in %s\n", refused.Detail, span(wait.Round(time.Second)), span(left))

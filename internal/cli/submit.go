@@ -25,6 +25,7 @@ type specFlags struct {
 	spec  apitype.TaskSpec
 
 	after, afterAny []string
+	labels          []string
 }
 
 func (s *specFlags) register(c *cobra.Command) {
@@ -35,7 +36,7 @@ func (s *specFlags) register(c *cobra.Command) {
 	f.StringVar(&s.spec.Pool, "pool", "", "pool to run in (default: the first)")
 	f.StringVar(&s.spec.Priority, "priority", "", "high, normal or low (default normal)")
 	f.StringVar(&s.spec.Class, "class", "", "training, inference or interactive")
-	f.StringVarP(&s.spec.GPUs, "gpus", "g", "", "GPUs of each member: 2, 0.3, 1/7, 3g.40gb, 20GiB or 0; with a model: 2:H100-80GB (default 1)")
+	f.StringVarP(&s.spec.GPUs, "gpus", "g", "", "GPUs of each member: 2, 0.3, 1/7, 3g.40gb, 20GiB or 0; 2..8 asks for 2 and can use up to 8; with a model: 2:H100-80GB (default 1)")
 	f.StringVar(&s.spec.GPUMemory, "gpu-memory", "", "memory needed of each GPU or part, such as 20GiB")
 	f.StringVar(&s.spec.Isolation, "isolation", "", "how a part may be cut: mig, shared or any (default: mig where the model has it)")
 	f.IntVar(&s.spec.Members, "members", 0, "gang size: that many members, all or nothing (default 1)")
@@ -52,18 +53,15 @@ func (s *specFlags) register(c *cobra.Command) {
 	f.StringSliceVar(&s.after, "after", nil, "start once these tasks have succeeded, such as 12,13; the first of an array stands for all of it")
 	f.StringSliceVar(&s.afterAny, "after-any", nil, "start once these tasks have ended, however")
 	f.BoolVar(&s.spec.Hold, "hold", false, "wait until released (gpupool release)")
-	f.StringVar(&s.spec.OnIdle, "on-idle", "", "when its GPUs are not used: keep, park (suspend it and lend them) or stop (default: the pool's rule for its class)")
-	f.BoolVar(&s.spec.NoPreempt, "no-preempt", false, "it never has to yield; so it is never placed on GPUs that may be asked back")
-	f.StringToStringVar(&s.spec.Labels, "label", nil, "KEY=VALUE, for exemptions and for people; may be repeated")
 	f.StringVar(&s.spec.Array, "array", "", "one task for each index: 0-99, 0-98:2 for every second, 0-99%10 for ten at once; each has $GPUPOOL_ARRAY_INDEX")
 	f.DurationVar(&s.retry, "retry", 0, "while the queue is full, try again as the server says, for this long")
 	f.StringVar(&s.key, "idempotency-key", "", "submitting twice with one key gives one task")
+	s.registerElastic(c)
 	complete := func(name string, values ...string) {
 		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	complete("priority", priorities()...)
 	complete("class", "training", "inference", "interactive")
-	complete("on-idle", "keep", "park", "stop")
 	complete("isolation", "mig", "shared", "any")
 	complete("gpus", "1", "2", "4", "8", "1/7", "2/7", "0.5", "1g.10gb", "3g.40gb", "20GiB")
 }
@@ -92,12 +90,14 @@ func (s *specFlags) read(c *cobra.Command, in io.Reader, command []string) (apit
 		"estimate": func() { spec.Estimate = s.spec.Estimate }, "checkpoint-every": func() { spec.Checkpoint = s.spec.Checkpoint },
 		"deadline": func() { spec.Deadline = s.spec.Deadline }, "after": func() { spec.After = s.spec.After },
 		"after-any": func() { spec.AfterAny = s.spec.AfterAny }, "hold": func() { spec.Hold = s.spec.Hold },
-		"array": func() { spec.Array = s.spec.Array }, "on-idle": func() { spec.OnIdle = s.spec.OnIdle },
-		"no-preempt": func() { spec.NoPreempt = s.spec.NoPreempt }, "label": func() { spec.Labels = s.spec.Labels },
+		"array": func() { spec.Array = s.spec.Array },
 	} {
 		if c.Flags().Changed(flag) {
 			take()
 		}
+	}
+	if err := s.readElastic(c, &spec); err != nil {
+		return spec, err
 	}
 	if len(command) > 0 {
 		spec.Command = command
@@ -191,6 +191,7 @@ func (a *App) submitCmd() *cobra.Command {
 		Example: `  gpupool submit --gpus 1/7 -- python notebook.py
   gpupool submit --gpus 4 --name llama -- torchrun train.py
   gpupool submit --gpus 8 --members 2 -- ./gang.sh
+  gpupool submit --gpus 2..8 --on-resize restart --resize-signal USR1 --grace 2m -- torchrun train.py
   gpupool submit --array 0-99%10 -- sh -c 'python eval.py --part $GPUPOOL_ARRAY_INDEX'
   gpupool submit --after 12 --deadline 8h -- python report.py
   gpupool submit -f job.yaml`,

@@ -71,13 +71,13 @@ func (a *App) taskTable(w io.Writer, tasks []apitype.Task, wide, all bool) {
 	}
 	head := []string{"TASK", "TENANT", "NAME", "REQUEST", "STATE", "AGE", "START", "WHERE"}
 	if wide {
-		head = append(head, "POOL", "PRIORITY", "COMMAND", "WHY", "NUMBER")
+		head = append(head, "POOL", "PRIORITY", "USE", "SIZE", "COMMAND", "WHY", "NUMBER")
 	}
 	var rows [][]string
 	for _, t := range tasks {
 		row := []string{ref(t), t.Tenant, t.Name, t.Request, t.State, ago(t.Submitted), startOf(t, time.Now()), where(t)}
 		if wide {
-			row = append(row, t.Pool, t.Priority, short(strings.Join(t.Command, " "), 40), t.Reason.Message, fmt.Sprint(t.ID))
+			row = append(row, t.Pool, t.Priority, useWord(t.Usage, time.Now()), sizeNow(t), short(strings.Join(t.Command, " "), 40), t.Reason.Message, fmt.Sprint(t.ID))
 		}
 		rows = append(rows, row)
 	}
@@ -185,6 +185,7 @@ func (a *App) taskDetail(w io.Writer, t apitype.Task) {
 	fmt.Fprintf(w, "%-10s %s\n", "state", a.colours().state(t.State))
 	line("why", t.Reason.Message)
 	a.taskOrder(line, t)
+	taskElastic(line, t, time.Now())
 	line("submitted", stamp(&t.Submitted))
 	line("started", stamp(t.Started))
 	line("ended", stamp(t.Ended))
