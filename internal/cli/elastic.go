@@ -235,8 +235,8 @@ func plannedText(p apitype.Plan, now time.Time) string {
 		words = "will be restarted at another place"
 	}
 	words += " at " + moment(p.At, now)
-	if p.For != 0 {
-		words += fmt.Sprintf(", as task %d waits", p.For)
+	if who := fmt.Sprintf("task %d", p.For); p.For != 0 && !strings.Contains(p.Reason.Message+" ", who+" ") {
+		words += ", as " + who + " waits"
 	}
 	if p.Reason.Message != "" {
 		words += ": " + p.Reason.Message

@@ -48,7 +48,7 @@ func (a *App) printEvent(ev apitype.Event) error {
 	if ev.Task != 0 {
 		about = fmt.Sprintf("task %d of %s", ev.Task, ev.Tenant)
 	}
-	_, err = fmt.Fprintf(a.Out, "%s  %-12s %-20s %s\n", ev.At.Local().Format("15:04:05.000"), ev.Kind, about, short(strings.Map(printable, fact), 160))
+	_, err = fmt.Fprintf(a.Out, "%s  %-15s %-20s %s\n", ev.At.Local().Format("15:04:05.000"), ev.Kind, about, short(strings.Map(printable, fact), 160))
 	return err
 }
 
