@@ -98,7 +98,7 @@ func (a *App) leaseAcquire() *cobra.Command {
 // acquire asks for a lease and waits for it. When it is interrupted nothing is
 // left waiting.
 func (a *App) acquire(ctx context.Context, api *client.Client, s *leaseFlags, wait bool) (apitype.Lease, error) {
-	l, err := again(a, ctx, s.key, s.retry, func(key string) (apitype.Lease, error) { return api.CreateLease(ctx, s.LeaseSpec, key) })
+	l, err := again(ctx, a, s.key, s.retry, func(key string) (apitype.Lease, error) { return api.CreateLease(ctx, s.LeaseSpec, key) })
 	for told := false; err == nil && wait && (l.State == "queued" || l.State == "starting"); {
 		if l.State == "queued" && !told {
 			fmt.Fprintf(a.Err, "lease %d waits: %s\n", l.ID, l.Reason.Message)

@@ -17,11 +17,11 @@ import (
 // tried again as told, until s.retry is over or waiting ends. One key for all tries
 // makes sure that the task is accepted once.
 func (a *App) submit(ctx, waiting context.Context, api *client.Client, spec apitype.TaskSpec, s *specFlags) (apitype.Task, error) {
-	return again(a, waiting, s.key, s.retry, func(key string) (apitype.Task, error) { return api.Submit(ctx, spec, key) })
+	return again(waiting, a, s.key, s.retry, func(key string) (apitype.Task, error) { return api.Submit(ctx, spec, key) })
 }
 
-// again tries to hand something in, for a while; key is made up where there is none.
-func again[T any](a *App, waiting context.Context, key string, retry time.Duration, try func(key string) (T, error)) (T, error) {
+// again tries to hand something in, until retry is over or waiting ends; key is made up where there is none.
+func again[T any](waiting context.Context, a *App, key string, retry time.Duration, try func(key string) (T, error)) (T, error) {
 	if key == "" {
 		key = rand.Text()
 	}
