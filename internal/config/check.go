@@ -19,8 +19,8 @@ func (c Config) check() error {
 			return fmt.Errorf("pools[%d].name: expected one word without spaces or slashes, got %q", i, p.Name)
 		case seen[p.Name]:
 			return fmt.Errorf("pools[%d].name: pool %s is named twice", i, p.Name)
-		case p.Mode != string(work.Static) && p.Mode != string(work.Dynamic):
-			return fmt.Errorf("pools[%d].mode: expected static or dynamic, got %q", i, p.Mode)
+		case !slices.Contains(work.Modes(), work.PoolMode(p.Mode)):
+			return fmt.Errorf("pools[%d].mode: expected static, shadow or dynamic, got %q", i, p.Mode)
 		}
 		seen[p.Name] = true
 	}

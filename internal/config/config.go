@@ -41,7 +41,7 @@ type Server struct {
 type Pool struct {
 	Name  string   `yaml:"name" doc:"One word."`
 	Hosts []string `yaml:"hosts,omitempty" doc:"Name patterns of its hosts, with * and ?. Empty: every host that no earlier pool took."`
-	Mode  string   `yaml:"mode" default:"dynamic" enum:"static,dynamic" doc:"static: whole GPUs, exclusive. dynamic: slices and shares."`
+	Mode  string   `yaml:"mode" default:"dynamic" enum:"static,shadow,dynamic" doc:"static: whole GPUs, exclusive. shadow: static, and it says what dynamic would have done. dynamic: slices and shares, and what idles is taken back."`
 	TTL   Duration `yaml:"ttl,omitempty" doc:"Longest wait of its tasks; queue.ttl if left out."`
 
 	PriorityWeight *float64 `yaml:"priority_weight,omitempty" doc:"queue.priority_weight if left out."`

@@ -95,7 +95,7 @@ func TestRefused(t *testing.T) {
 		{"bad size", "agent:\n  memory_below: lots\n", "is not understood"},
 		{"not yaml", "queue: [\n", "config.yaml"},
 		{"pool twice", "pools:\n  - name: a\n  - name: a\n", "named twice"},
-		{"pool mode", "pools:\n  - name: a\n    mode: magic\n", "static or dynamic"},
+		{"pool mode", "pools:\n  - name: a\n    mode: magic\n", "static, shadow or dynamic"},
 		{"pool name", "pools:\n  - name: a b\n", "one word"},
 		{"weight", "queue:\n  priority_weight: 2\n", "expected 0 to 1"},
 		{"weight NaN", "queue:\n  priority_weight: .nan\n", "expected 0 to 1"},
@@ -157,7 +157,8 @@ pools:
 	none, half := 0.0, 0.5
 	idle := work.PoolElastic{Low: 0.6, High: 0.9, Spare: 0.7, IdleBelow: 0.05, Cooldown: 2 * time.Minute, Warn: 30 * time.Second, PerHour: 60, PerTask: 2,
 		OnIdle: map[work.Class]work.IdleAction{work.Training: work.IdleKeep, work.Inference: work.IdleKeep, work.Interactive: work.IdleKeep},
-		After:  map[work.Class]time.Duration{work.Training: 30 * time.Minute, work.Inference: 30 * time.Minute, work.Interactive: 30 * time.Minute}}
+		After:  map[work.Class]time.Duration{work.Training: 30 * time.Minute, work.Inference: 30 * time.Minute, work.Interactive: 30 * time.Minute},
+		Guard: work.Guard{Window: 30 * time.Minute, Moves: 30, FailedMoves: 0.2, Carves: 10, Slowdown: 0.5}}
 	want := []work.Pool{
 		{Name: "a", Mode: work.Dynamic, TTL: time.Hour, Weight: &none, BorrowFrom: []string{"b"}, ReserveGPUs: 1.5, ScaleOutEvery: 2 * time.Minute, MinRuntime: time.Minute, PreemptPerHour: 6, Elastic: idle},
 		{Name: "b", Mode: work.Dynamic, TTL: time.Hour, Weight: &half, Capacity: 50, BackPressure: 0.6, AskAt: 5, ScaleOutEvery: 2 * time.Minute, MinRuntime: time.Minute, PreemptPerHour: 6, Elastic: idle},
@@ -167,6 +168,19 @@ pools:
 	}
 	if got := Default().WorkPools(); len(got) != 1 || got[0].Capacity != 1000 || got[0].BackPressure != 0.8 || got[0].ScaleOutEvery != 0 {
 		t.Errorf("an empty file gives %+v", got)
+	}
+}
+
+// TestGuardOff: 0 is no bound, which the engine knows as a negative number.
+func TestGuardOff(t *testing.T) {
+	c, err := Parse("x", []byte("elastic: {guard: {moves_per_hour: 0, failed_moves: 0%, failed_carves: 0, slowdown: 0%}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := work.NoGuard()
+	want.Window = 30 * time.Minute
+	if got := c.WorkPools()[0].Elastic.Guard; got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 

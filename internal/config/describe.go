@@ -108,7 +108,7 @@ func Example() string {
 const examplePool = `# pools:
 #   - name: ` + DefaultPool + `
 #     hosts: ["*"]   # name patterns
-#     mode: dynamic  # or static: whole GPUs, exclusive
+#     mode: dynamic  # or static: whole GPUs, exclusive; or shadow: static, and it says what dynamic would do
 #     # What follows is taken from the section queue if left out.
 #     ttl: 1h
 #     priority_weight: 0.7

@@ -24,7 +24,29 @@ type Elastic struct {
 	Exempt     []string `yaml:"exempt,omitempty" example:"[team-a, keep=yes]" doc:"Tenants, and labels as key=value, that nothing is taken from."`
 	Checkpoint []string `yaml:"gpu_checkpoint,omitempty" example:"[cuda-checkpoint]" doc:"Command that moves the GPU memory of a process to main memory and back, as NVIDIA's cuda-checkpoint does. Without one, what is suspended keeps its GPU memory, and parking helps only where guests find room beside it."`
 
+	Guard Guard `yaml:"guard" doc:"A dynamic pool that passes one of these becomes static by itself, says why, and stays so until someone sets another mode (gpupool pools set-mode). 0: no bound."`
+
 	Scan Duration `yaml:"scan_every" default:"5s" doc:"Between two looks at the GPUs and their use."`
+}
+
+// Guard is how much a pool may move.
+type Guard struct {
+	Window   Duration `yaml:"window" default:"30m" doc:"That is looked at: long enough that the moves of a pool which has just been made dynamic do not count as too many."`
+	Moves    float64  `yaml:"moves_per_hour" default:"30" doc:"Moves of a task in an hour, of 20 at least: parking and waking every four minutes is no rest for anybody."`
+	Failed   Percent  `yaml:"failed_moves" default:"20%" doc:"Share of the moves that failed, of 10 at least: something outside is broken, and each costs its task time."`
+	Carves   int      `yaml:"failed_carves" default:"10" doc:"Slices that could not be made within 10 minutes: static pools cut nothing."`
+	Slowdown Percent  `yaml:"slowdown" default:"50%" doc:"Time that woken tasks waited to go on, over the time that they then ran, of 20 wakes at least: the GPUs are too few for those who share them."`
+}
+
+// bounds are the guard's in core words, where 0 means the default.
+func (g Guard) bounds() work.Guard {
+	off := func(x float64) float64 {
+		if x == 0 {
+			return -1
+		}
+		return x
+	}
+	return work.Guard{Window: time.Duration(g.Window), Moves: off(g.Moves), FailedMoves: off(float64(g.Failed)), Carves: int(off(float64(g.Carves))), Slowdown: off(float64(g.Slowdown))}
 }
 
 // OnIdle says what to do with idle tasks, by their class.
@@ -64,6 +86,11 @@ func (x Elastic) ranges() []inRange {
 		{"elastic.warn (seconds)", 1, 86400, time.Duration(x.Warn).Seconds()},
 		{"elastic.per_hour", 1, 1e6, float64(x.PerHour)},
 		{"elastic.per_task", 1, 3600, float64(x.PerTask)},
+		{"elastic.guard.window (seconds)", 60, 86400, time.Duration(x.Guard.Window).Seconds()},
+		{"elastic.guard.moves_per_hour", 0, 1e6, x.Guard.Moves},
+		{"elastic.guard.failed_moves", 0, 1, float64(x.Guard.Failed)},
+		{"elastic.guard.failed_carves", 0, 99, float64(x.Guard.Carves)},
+		{"elastic.guard.slowdown", 0, 1000, float64(x.Guard.Slowdown)},
 	}
 	for _, c := range classes() {
 		out = append(out, inRange{"elastic.idle_after." + string(c) + " (seconds)", 10, 30 * 86400, x.IdleAfter.of(c).Seconds()})
@@ -113,7 +140,7 @@ func (a After) of(c work.Class) time.Duration {
 // pool is the section in core words.
 func (x Elastic) pool() work.PoolElastic {
 	out := work.PoolElastic{Low: float64(x.Low), High: float64(x.High), Spare: float64(x.Idle), IdleBelow: float64(x.None), Cooldown: time.Duration(x.Cooldown), Exempt: x.Exempt,
-		Warn: time.Duration(x.Warn), PerHour: x.PerHour, PerTask: x.PerTask,
+		Warn: time.Duration(x.Warn), PerHour: x.PerHour, PerTask: x.PerTask, Guard: x.Guard.bounds(),
 		OnIdle: map[work.Class]work.IdleAction{}, After: map[work.Class]time.Duration{}}
 	for _, c := range classes() {
 		out.OnIdle[c], out.After[c] = x.OnIdle.of(c), x.IdleAfter.of(c)

@@ -12,6 +12,7 @@ import (
 
 // apply is the only place where the state changes.
 func (e *Engine) apply(f Fact) {
+	e.countMoves(f)
 	switch f := f.(type) {
 	case PoolSet:
 		e.applyPool(f.Pool)
@@ -70,19 +71,18 @@ func (e *Engine) apply(f Fact) {
 
 func (e *Engine) applyPool(p work.Pool) {
 	if old := e.pools[p.Name]; old != nil {
-		mode, weight := old.mode(), old.weight()
+		mode, tenants, weight := old.mode(), len(old.byTenant), old.weight()
 		defer e.reviewSupple(old)
-		if old.Mode != p.Mode {
-			old.override = "" // whoever changed the settings wants them
-		}
+		e.forgetModes(old, p)
 		old.Pool = p
 		old.full, old.stirred = true, true                // it may lend more than before
-		if mode != old.mode() || weight != old.weight() { // then its tasks ask for something else, or their turns are others
+		if mode != old.mode() || tenants != len(old.byTenant) || weight != old.weight() { // then its tasks ask for something else, or their turns are others
 			e.requeue(old)
 		}
 		return
 	}
 	e.pools[p.Name] = &pool{Pool: p, full: true, accounts: map[string]*account{}, blocked: placement.ModelSet{}, number: len(e.lines)}
+	e.pools[p.Name].recount(e.now)
 	e.order = append(e.order, p.Name)
 	e.lines = append(e.lines, e.pools[p.Name])
 }
@@ -178,6 +178,7 @@ func (e *Engine) countWaiting(t *Task, sign int) {
 
 // countRunning counts a task that begins or ceases to hold something.
 func (e *Engine) countRunning(t *Task, sign int) {
+	e.countActive(t, sign)
 	e.changeUse(t.Spec.Tenant, func(u *use) { u.running += sign })
 	if x := e.tenants[t.Spec.Tenant]; sign < 0 && x != nil && x.MaxRunning > 0 {
 		e.wakeAll() // another of the tenant's tasks may go on, in any pool

@@ -241,6 +241,7 @@ func (e *Engine) Step(now work.Time, ev Event) Output {
 	e.fireTimers()
 	e.out.Err = e.handle(ev)
 	e.cancelOrphans()
+	e.guardPools()
 	e.schedule()
 	e.forget()
 	return e.out

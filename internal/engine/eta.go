@@ -176,7 +176,7 @@ func (e *Engine) sooner(t *Task) []string {
 		return e.cluster.Find(placement.Query{Pool: pool, Tenant: t.Spec.Tenant, Request: r}) != nil
 	}
 	var out []string
-	for _, less := range e.lessThan(p, r) {
+	for _, less := range e.lessThan(p, t.Spec.Tenant, r) {
 		if fits(p.Name, less) {
 			out = append(out, less.String()+" would fit now")
 			break
@@ -198,7 +198,7 @@ func (e *Engine) sooner(t *Task) []string {
 }
 
 // lessThan lists smaller requests of the same kind, the largest first.
-func (e *Engine) lessThan(p *pool, r work.Request) []work.Request {
+func (e *Engine) lessThan(p *pool, tenant string, r work.Request) []work.Request {
 	var out []work.Request
 	for n := r.Count() / 2; n >= 1; n /= 2 {
 		less := r
@@ -212,7 +212,7 @@ func (e *Engine) lessThan(p *pool, r work.Request) []work.Request {
 		out = append(out, less)
 	}
 	least := e.cluster.LeastMilli(p.Name, r)
-	if p.mode() != work.Dynamic || r.HostOnly() {
+	if p.modeFor(tenant) != work.Dynamic || r.HostOnly() {
 		return out
 	}
 	for _, m := range e.cluster.Candidates(p.Name, r) {

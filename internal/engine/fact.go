@@ -210,9 +210,11 @@ type (
 		Until work.Time `json:"until"`
 		Why   string    `json:"why"`
 	}
-	// ModeSet states the mode of a pool, beside its settings.
+	// ModeSet states the mode of a pool, beside its settings, or of one tenant in it; an
+	// empty mode is none of its own any more.
 	ModeSet struct {
 		Pool   string        `json:"pool"`
+		Tenant string        `json:"tenant,omitempty"`
 		Mode   work.PoolMode `json:"mode"`
 		By     string        `json:"by"`
 		Reason string        `json:"reason,omitempty"`

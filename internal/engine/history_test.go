@@ -17,6 +17,7 @@ import (
 // answer late, twice, wrongly or never.
 type world struct {
 	rng     *rand.Rand
+	modes   *rand.Rand // of what is about modes, so that the rest of a history stays as it is
 	e       *Engine
 	ledger  *Ledger
 	now     work.Time
@@ -52,7 +53,7 @@ func testConfig() Config {
 
 func newWorld(seed uint64) *world {
 	cfg := testConfig()
-	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), e: New(cfg), ledger: NewLedger(cfg), now: 1_000_000_000,
+	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), modes: rand.New(rand.NewPCG(seed, 2)), e: New(cfg), ledger: NewLedger(cfg), now: 1_000_000_000,
 		away: map[string]bool{}, broken: map[string]bool{}}
 	w.idling, w.supple = seed%4 == 3, seed%4 == 1
 	for h := range 2 + w.rng.IntN(2) {
@@ -219,7 +220,7 @@ func (w *world) tenant(name string) work.Tenant {
 }
 
 func (w *world) somePools() []work.Pool {
-	mode := pick(w, work.Dynamic, work.Dynamic, work.Dynamic, work.Static)
+	mode := w.orShadow(pick(w, work.Dynamic, work.Dynamic, work.Dynamic, work.Static))
 	if w.supple {
 		mode = work.Dynamic
 	}
@@ -249,6 +250,7 @@ func (w *world) somePools() []work.Pool {
 			p.Elastic = work.PoolElastic{Cooldown: 10 * time.Second, OnIdle: map[work.Class]work.IdleAction{work.Training: work.IdlePark, work.Interactive: work.IdlePark},
 				After: map[work.Class]time.Duration{work.Training: time.Minute}}
 		}
+		p.Elastic.Guard = w.someGuard()
 	}
 	for i := range pools {
 		if w.supple {
@@ -412,7 +414,7 @@ func (w *world) randomEvent() Event {
 			}
 		case 10:
 			pools := w.somePools()
-			return pick[Event](w, Tick{}, Tick{}, SetMode{pick(w, "main", "rest"), pick(w, work.Dynamic, work.Dynamic, work.Static), "ann"}, Resume{}, ProcessesSeen{slices.Clone(w.procs)}, SetTenant{w.tenant("b")}, SetTenant{w.tenant("c")},
+			return pick[Event](w, Tick{}, Tick{}, SetMode{pick(w, "main", "rest"), w.orShadow(pick(w, work.Dynamic, work.Dynamic, work.Static)), "ann"}, Resume{}, ProcessesSeen{slices.Clone(w.procs)}, SetTenant{w.tenant("b")}, SetTenant{w.tenant("c")},
 				SetPools{pools}, SetPools{pools[:1]}, RemoveTenant{"c"})
 		case 11, 12:
 			if len(w.tasks) > 0 {

@@ -19,7 +19,7 @@ func (e *Engine) setPools(pools []work.Pool) error {
 		case seen[p.Name]:
 			return work.Errorf(work.CodeInvalid, "pool %s is named twice", p.Name)
 		case !slices.Contains(work.Modes(), p.Mode):
-			return work.Errorf(work.CodeInvalid, "pool %s: mode %q is not known: use static or dynamic", p.Name, p.Mode)
+			return work.Errorf(work.CodeInvalid, "pool %s: mode %q is not known: use static, shadow or dynamic", p.Name, p.Mode)
 		}
 		if w := weightOf(p); !(w >= 0 && w <= 1 && p.BackPressure >= 0 && p.BackPressure <= 1 && p.Capacity >= 0 && p.AskAt >= 0 && p.ReserveGPUs >= 0) {
 			return work.Errorf(work.CodeInvalid, "pool %s: expected a weight and a back-pressure from 0 to 1, and bounds that are not negative", p.Name)
@@ -227,6 +227,7 @@ func (e *Engine) resume() {
 		}
 		e.lookLater(p)
 	}
+	e.lookAtGuards()
 	e.wakeAll()
 }
 

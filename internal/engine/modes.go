@@ -2,8 +2,10 @@ package engine
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
+	"github.com/gpupool/gpupool/internal/elastic"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -11,7 +13,20 @@ import (
 func (p *pool) mode() work.PoolMode { return cmp.Or(p.override, p.Mode) }
 
 // modeFor is the mode in which a pool serves a tenant.
-func (p *pool) modeFor(string) work.PoolMode { return p.mode() }
+func (p *pool) modeFor(tenant string) work.PoolMode { return cmp.Or(p.byTenant[tenant], p.mode()) }
+
+// isDynamic reports whether a pool is dynamic for anyone.
+func (p *pool) isDynamic() bool {
+	if p.mode() == work.Dynamic {
+		return true
+	}
+	for _, m := range p.byTenant { // order: only a yes or no comes out
+		if m == work.Dynamic {
+			return true
+		}
+	}
+	return false
+}
 
 // wants is what a task asks a pool for: what it was resized to, else what it was
 // submitted with, as the pool's mode grants it.
@@ -40,22 +55,57 @@ func (e *Engine) setMode(ev SetMode) error {
 	case p == nil:
 		return work.Errorf(work.CodeNotFound, "pool %q is not known", ev.Pool)
 	case !slices.Contains(work.Modes(), ev.Mode):
-		return work.Errorf(work.CodeInvalid, "mode %q is not known: use static or dynamic", ev.Mode)
-	case p.mode() != ev.Mode:
+		return work.Errorf(work.CodeInvalid, "mode %q is not known: use static, shadow or dynamic", ev.Mode)
+	}
+	e.rolloutOverruled(p, fmt.Sprintf("%s set pool %s to %s", ev.By, p.Name, ev.Mode))
+	if p.mode() != ev.Mode || len(p.byTenant) > 0 {
 		e.emit(ModeSet{Pool: ev.Pool, Mode: ev.Mode, By: ev.By})
 	}
 	return nil
 }
 
-// applyMode leaves what is parked as it is: it goes on when it is woken.
+// applyMode leaves what is parked as it is: it goes on when it is woken. A mode for all of
+// a pool is for every tenant.
 func (e *Engine) applyMode(f ModeSet) {
 	p := e.pools[f.Pool]
-	was := p.mode()
-	p.override = f.Mode
-	if (was == work.Dynamic) != (f.Mode == work.Dynamic) {
-		e.requeue(p)
+	switch {
+	case f.Tenant == "":
+		p.override, p.byTenant = f.Mode, nil
+		p.guard.change = &ModeChange{e.now, f.By, f.Reason, f.Log}
+		if f.By == byGuard {
+			p.guard.falls++
+		}
+	case f.Mode == "":
+		delete(p.byTenant, f.Tenant)
+		if len(p.byTenant) == 0 {
+			p.byTenant = nil // as it is in a restored snapshot
+		}
+	default:
+		if p.byTenant == nil {
+			p.byTenant = map[string]work.PoolMode{}
+		}
+		p.byTenant[f.Tenant] = f.Mode
 	}
+	e.otherMode(p)
+}
+
+// otherMode has everyone ask a pool anew, which serves some of them in another mode. What
+// it moved before that says nothing.
+func (e *Engine) otherMode(p *pool) {
+	p.recount(e.now)
+	e.requeue(p)
 	p.full, p.stirred = true, true
+}
+
+// forgetModes drops what was set beside a pool's settings, if whoever changed those wants
+// another mode.
+func (e *Engine) forgetModes(old *pool, p work.Pool) {
+	if old.Mode != p.Mode {
+		old.override, old.byTenant, old.guard.change = "", nil, nil
+	}
+	if old.Mode != p.Mode || elastic.GuardOf(old.Elastic.Guard) != elastic.GuardOf(p.Elastic.Guard) {
+		old.recount(e.now)
+	}
 }
 
 // handleMove takes the events about what tasks use, and about those that are suspended.

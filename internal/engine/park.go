@@ -63,7 +63,7 @@ func (e *Engine) parkable(t *Task) bool {
 
 // mayPark reports whether an idle task may be parked now.
 func (e *Engine) mayPark(t *Task) bool {
-	return t.pool.mode() == work.Dynamic && e.onIdle(t) == work.IdlePark && !e.exempt(t) && e.parkable(t) &&
+	return t.pool.modeFor(t.Spec.Tenant) == work.Dynamic && e.onIdle(t) == work.IdlePark && !e.exempt(t) && e.parkable(t) &&
 		(t.Moved == 0 || e.now >= t.Moved.Add(e.cooldown(t.pool)))
 }
 

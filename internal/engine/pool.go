@@ -36,6 +36,9 @@ type pool struct {
 	again    []work.Time   // restarts for resizes and moves, within an hour
 	look     work.Time     // when it is next looked at whether some should be resized
 	parked   int           // tasks of its own that are parked
+
+	byTenant map[string]work.PoolMode // tenants whom it serves in a mode of their own
+	guard    guardState
 }
 
 // push puts a task into line.

@@ -66,7 +66,7 @@ func (s *story) directive(t *testing.T, d *datadriven.TestData) string {
 		duration(t, d, "grace", &cfg.Grace)
 		*s = *newStory(cfg)
 		return ""
-	case "explain", "tasks", "gpus", "lease", "tenants", "line", "kept", "debts":
+	case "explain", "tasks", "gpus", "lease", "tenants", "line", "kept", "debts", "pool":
 		return s.view(t, d)
 	case "restore": // goes on with an engine made from a snapshot
 		b, err := s.e.Snapshot()
@@ -77,6 +77,8 @@ func (s *story) directive(t *testing.T, d *datadriven.TestData) string {
 			t.Fatal(err)
 		}
 		return "ok\n"
+	case "repeat": // N; lines: directives, all of them N times over; shows the last round
+		return s.repeat(t, d)
 	case "obey": // answers every command well until none is left: carved, freed, started, stopped
 		return s.obey(t)
 	case "tick": // DURATION: time passes, nothing else happens
@@ -372,6 +374,8 @@ func poolRule(p *work.Pool, a datadriven.CmdArg) (err error) {
 		p.Elastic.PerTask, err = strconv.Atoi(a.Vals[0])
 	case "exempt":
 		p.Elastic.Exempt = a.Vals
+	case "guard": // BOUND:NUMBER,… or window:DURATION
+		err = readGuard(&p.Elastic.Guard, a.Vals)
 	default:
 		err = fmt.Errorf("argument %q is not known", a.Key)
 	}

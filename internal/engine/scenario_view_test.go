@@ -105,7 +105,7 @@ func (s *story) fact(f Fact) string {
 	case Parted:
 		return fmt.Sprintf("%s and %s do not share a GPU for %s: %s", f.Pair[0], f.Pair[1], f.Until.Sub(s.now), f.Why)
 	case ModeSet:
-		return fmt.Sprintf("pool %s is %s, by %s: %s", f.Pool, f.Mode, f.By, f.Reason)
+		return modeLine(f)
 	case Carved:
 		return fmt.Sprintf("carved %s", f.Owner)
 	case Started:
@@ -212,6 +212,9 @@ func (s *story) view(t *testing.T, d *datadriven.TestData) string {
 			return fmt.Sprintln("!", err)
 		}
 		fmt.Fprintf(&b, "%s, %d ahead [%s]: %s\n", x.Task.State, x.Ahead, x.Reason.Code, x.Reason.Msg)
+		if x.Pool != "" {
+			fmt.Fprintln(&b, x.Pool)
+		}
 	case "debts":
 		for _, d := range s.e.Debts() {
 			fmt.Fprintf(&b, "%s lends %s %d thousandths now, %.0f GPU seconds so far; %d loans, %d asked back, at the longest within %s\n",
@@ -253,6 +256,8 @@ func (s *story) view(t *testing.T, d *datadriven.TestData) string {
 			t := s.e.Task(x.ID)
 			fmt.Fprintf(&b, "%d %s %s, %s\n", x.ID, t.Spec.Tenant, t.Spec.Priority, t.Spec.Request)
 		}
+	case "pool": // POOL: its modes
+		return s.modes(d.CmdArgs[0].Key)
 	case "kept":
 		for _, p := range s.e.lines {
 			for _, r := range p.kept {

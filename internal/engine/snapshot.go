@@ -47,6 +47,9 @@ type poolState struct {
 	Mode     work.PoolMode  `json:"mode,omitempty"`  // set beside the settings
 	Again    []work.Time    `json:"again,omitempty"` // restarts for resizes and moves
 	Debts    []*Debt        `json:"debts,omitempty"`
+
+	Tenants map[string]work.PoolMode `json:"tenants,omitempty"` // whom it serves in a mode of their own
+	Guard   *guardRecord             `json:"guard,omitempty"`
 }
 
 type hostState struct {
@@ -64,7 +67,7 @@ func (e *Engine) Snapshot() ([]byte, error) {
 		s.Pools = append(s.Pools, e.pools[name].Pool)
 		s.Demand = append(s.Demand, e.cluster.Demand(name))
 		p := e.pools[name]
-		s.Lines = append(s.Lines, poolState{p.kept, p.asked, p.preempts, p.override, p.again, p.debts})
+		s.Lines = append(s.Lines, poolState{p.kept, p.asked, p.preempts, p.override, p.again, p.debts, p.byTenant, p.guardRecord()})
 	}
 	for _, h := range e.cluster.Hosts {
 		s.Hosts = append(s.Hosts, hostState{h.Info, h.Pool, h.Up})
@@ -108,7 +111,7 @@ func Restore(cfg Config, b []byte) (e *Engine, err error) {
 		e.applyPool(p)
 	}
 	for i, l := range s.Lines {
-		e.lines[i].override = l.Mode
+		e.lines[i].override, e.lines[i].byTenant = l.Mode, l.Tenants
 	}
 	for i, d := range s.Demand {
 		e.cluster.SetDemand(s.Pools[i].Name, d)
@@ -184,6 +187,7 @@ func (e *Engine) restorePlace(t *Task) {
 
 func (e *Engine) restorePool(p *pool, s poolState) {
 	p.asked, p.preempts, p.again = s.Asked, s.Preempts, s.Again
+	p.restoreGuard(s.Guard)
 	for _, r := range s.Kept {
 		e.keepParts(r)
 		e.timers.add(r.Made.Add(reviewEvery), timerReview, work.Owner{Task: r.Task})
@@ -198,6 +202,9 @@ func (e *Engine) restoreLease(l *Lease) {
 	if !l.Settled {
 		t.lease = l
 		e.countRunning(t, 1)
+		if wasParked(t) {
+			t.pool.guard.jitter.Woken++
+		}
 		e.enrolSupple(t, t.State == work.StateRunning)
 		if t.Plan != nil {
 			e.timers.add(t.Plan.At, timerPlan, work.Owner{Task: t.ID, Epoch: t.Epoch})

@@ -133,7 +133,7 @@ func (e *Engine) lookAtIdle(t *Task) {
 	has := after > 0 && idle >= after
 	switch e.onIdle(t) {
 	case work.IdleStop:
-		if has && p.mode() == work.Dynamic && !e.exempt(t) && !t.lease.Closing {
+		if has && p.modeFor(t.Spec.Tenant) == work.Dynamic && !e.exempt(t) && !t.lease.Closing {
 			e.close(t.lease, work.StateCancel, work.Reasonf(work.Idle, "stopped, as its GPUs were not used for %s and it asked for that (on-idle stop)", inSeconds(idle)))
 		}
 	case work.IdlePark:

@@ -64,6 +64,11 @@ type PoolView struct {
 	Waiting int
 	Idle    int // running tasks that are judged idle
 	Parked  int // tasks that are suspended
+
+	Tenants   map[string]work.PoolMode // whom it serves in a mode of their own
+	Change    *ModeChange              // when its mode was last set beside its settings; nil = never
+	Fallbacks int                      // how often it fell back to static by itself
+	Unsettled string                   // why it is static, if it fell back; "" = it did not
 }
 
 // Pools lists all pools in their order.
@@ -76,7 +81,8 @@ func (e *Engine) Pools() []PoolView {
 }
 
 func (p *pool) view() PoolView {
-	return PoolView{Pool: p.Pool, InForce: p.mode(), Waiting: p.waiting, Idle: len(p.idle), Parked: p.parked}
+	return PoolView{Pool: p.Pool, InForce: p.mode(), Waiting: p.waiting, Idle: len(p.idle), Parked: p.parked,
+		Tenants: p.byTenant, Change: p.guard.change, Fallbacks: p.guard.falls, Unsettled: p.whyStatic()}
 }
 
 // Explanation says why a task is where it is.
@@ -86,6 +92,7 @@ type Explanation struct {
 	Ahead  int      // tasks before it in the line of its pool; only while queued
 	Start  Start    // when it is expected to start; only while queued
 	Sooner []string // what would let it start sooner, in sentences; only while queued
+	Pool   string   // that its pool fell back to static, and why; "" = it did not
 }
 
 // Why says why a task is where it is, without what could be done about it: for lists.
@@ -103,6 +110,9 @@ func (e *Engine) Explain(id work.TaskID) (Explanation, error) {
 		return Explanation{}, work.Errorf(work.CodeNotFound, "task %d is not known; ended tasks are forgotten after a while", id)
 	}
 	x := Explanation{Task: t, Reason: e.Why(t)}
+	if !t.State.Terminal() {
+		x.Pool = t.pool.whyStatic()
+	}
 	switch {
 	case t.State == work.Queued:
 		if x.Reason.Code == work.WaitGPUs || x.Reason.Code == work.WaitReserved {

@@ -90,6 +90,9 @@ func (s Setup) pools(mode work.PoolMode) []work.Pool {
 		x.After = map[work.Class]time.Duration{work.Interactive: parkAfter, work.Inference: parkAfter}
 		x.Cooldown = moveCooldown
 	}
+	if x.Guard == (work.Guard{}) {
+		x.Guard = work.NoGuard()
+	}
 	return []work.Pool{{Name: poolName, Mode: mode, Elastic: x}}
 }
 

@@ -152,4 +152,5 @@ type PoolElastic struct {
 	Warn      time.Duration           `json:"warn,omitempty"`       // between the announcement of a move that takes something and the move; default 30 s
 	PerHour   int                     `json:"per_hour,omitempty"`   // restarts for a resize or a move in any hour; default 60
 	PerTask   int                     `json:"per_task,omitempty"`   // of one task in any hour; default 2
+	Guard     Guard                   `json:"guard,omitzero"`       // when it falls back to static
 }

@@ -223,11 +223,12 @@ type PoolMode string
 // The modes of a pool.
 const (
 	Static  PoolMode = "static"  // whole GPUs, exclusive, rounded up, for the task's whole life
+	Shadow  PoolMode = "shadow"  // static, and it says what dynamic would have done
 	Dynamic PoolMode = "dynamic" // slices and shares, and what idles is taken back
 )
 
 // Modes lists them, the most careful first.
-func Modes() []PoolMode { return []PoolMode{Static, Dynamic} }
+func Modes() []PoolMode { return []PoolMode{Static, Shadow, Dynamic} }
 
 // Pool is a named group of hosts with one policy.
 type Pool struct {
