@@ -56,10 +56,12 @@ type ElasticScenario struct {
 	Requests       int             `json:"requests,omitempty"`
 	GPUsStatic     int             `json:"gpus_static"`
 	GPUsPooled     int             `json:"gpus_pooled"`
+	GPUsShadow     int             `json:"gpus_shadow,omitempty"` // that the static run says a dynamic pool would need
 	GPUsCommon     int             `json:"gpus_common,omitempty"` // of silos: with one pool for all
 	Bound          int             `json:"bound"`                 // GPUs: see what
 	BoundIs        string          `json:"bound_is"`
-	Saving         *float64        `json:"saving"` // 1 - pooled/static
+	Saving         *float64        `json:"saving"`       // 1 - pooled/static
+	ShadowError    *float64        `json:"shadow_error"` // gpus_shadow/gpus_pooled - 1
 	OverCommon     *float64        `json:"over_common"`
 	IdleStatic     *float64        `json:"idle_static"` // of the GPU time held
 	IdlePooled     *float64        `json:"idle_pooled"`

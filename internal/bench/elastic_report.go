@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/gpupool/gpupool/internal/sim"
@@ -26,6 +27,9 @@ func (s *ElasticScenario) aim() {
 	most := func(name string, x float64, got *float64, why string) {
 		t := ElasticTarget{Name: name, Most: new(x), Got: got, Met: got != nil && *got <= x}
 		s.add(t, why)
+	}
+	if s.ShadowError != nil {
+		most("shadow_error", 0.10, new(math.Abs(*s.ShadowError)), "it takes every task to be on any host with the same chance, and a wake to be late only where no GPU may be taken: where popular tasks share a host, or the search is held to requests that wait for other reasons, it is off")
 	}
 	switch {
 	case s.Name == "market":
@@ -127,6 +131,7 @@ func elasticColumns() []elasticColumn {
 	return []elasticColumn{
 		{"GPUs apart", false, gpus(func(s *ElasticScenario) int { return s.GPUsStatic })},
 		{"pooled", false, gpus(func(s *ElasticScenario) int { return s.GPUsPooled })},
+		{"shadow said", false, gpus(func(s *ElasticScenario) int { return s.GPUsShadow })},
 		{"bound", false, gpus(func(s *ElasticScenario) int { return s.Bound })},
 		{"saving", false, percent(func(s *ElasticScenario) *float64 { return s.Saving })},
 		{"idle apart", false, percent(func(s *ElasticScenario) *float64 { return s.IdleStatic })},

@@ -109,6 +109,7 @@ func services(ctx context.Context, t *trace.Trace, apart int, after time.Duratio
 		}
 	}
 	s.GPUsPooled = high
+	s.GPUsShadow, s.ShadowError = static.Shadow.GPUs, ratio(float64(static.Shadow.GPUs-high), float64(high))
 	s.of(static, pooled)
 	s.WaitMeanRatio = ratio(pooled.RequestMean, static.RequestMean)
 	s.WaitP99S = new(pooled.RequestP99)

@@ -158,7 +158,7 @@ pools:
 	idle := work.PoolElastic{Low: 0.6, High: 0.9, Spare: 0.7, IdleBelow: 0.05, Cooldown: 2 * time.Minute, Warn: 30 * time.Second, PerHour: 60, PerTask: 2,
 		OnIdle: map[work.Class]work.IdleAction{work.Training: work.IdleKeep, work.Inference: work.IdleKeep, work.Interactive: work.IdleKeep},
 		After:  map[work.Class]time.Duration{work.Training: 30 * time.Minute, work.Inference: 30 * time.Minute, work.Interactive: 30 * time.Minute},
-		Guard: work.Guard{Window: 30 * time.Minute, Moves: 30, FailedMoves: 0.2, Carves: 10, Slowdown: 0.5}}
+		Guard:  work.Guard{Window: 30 * time.Minute, Moves: 30, FailedMoves: 0.2, Carves: 10, Slowdown: 0.5}}
 	want := []work.Pool{
 		{Name: "a", Mode: work.Dynamic, TTL: time.Hour, Weight: &none, BorrowFrom: []string{"b"}, ReserveGPUs: 1.5, ScaleOutEvery: 2 * time.Minute, MinRuntime: time.Minute, PreemptPerHour: 6, Elastic: idle},
 		{Name: "b", Mode: work.Dynamic, TTL: time.Hour, Weight: &half, Capacity: 50, BackPressure: 0.6, AskAt: 5, ScaleOutEvery: 2 * time.Minute, MinRuntime: time.Minute, PreemptPerHour: 6, Elastic: idle},

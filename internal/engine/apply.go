@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/gpupool/gpupool/internal/gpu"
@@ -58,7 +59,7 @@ func (e *Engine) apply(f Fact) {
 		e.pools[f.Pool].asked = e.now
 	case Became:
 		e.applyBecame(f)
-	case Judged, Suspending, Suspended, Woken, Resuming, Resumed, MoveFailed, ModeSet:
+	case Judged, Suspending, Suspended, Woken, Resuming, Resumed, MoveFailed, ModeSet, Shadowed:
 		e.applyMove(f)
 	case Sized, Planned, Dropped, Resizing, Resized, Parted:
 		e.applyPlan(f)
@@ -74,15 +75,20 @@ func (e *Engine) applyPool(p work.Pool) {
 		mode, tenants, weight := old.mode(), len(old.byTenant), old.weight()
 		defer e.reviewSupple(old)
 		e.forgetModes(old, p)
+		again := !reflect.DeepEqual(old.Elastic, p.Elastic) // it says what is lent
 		old.Pool = p
-		old.full, old.stirred = true, true                // it may lend more than before
+		old.full, old.stirred = true, true                                                // it may lend more than before
 		if mode != old.mode() || tenants != len(old.byTenant) || weight != old.weight() { // then its tasks ask for something else, or their turns are others
 			e.requeue(old)
+		}
+		if again || mode != old.mode() || tenants != len(old.byTenant) {
+			e.reshade(old)
 		}
 		return
 	}
 	e.pools[p.Name] = &pool{Pool: p, full: true, accounts: map[string]*account{}, blocked: placement.ModelSet{}, number: len(e.lines)}
 	e.pools[p.Name].recount(e.now)
+	e.pools[p.Name].shadow.tally.Reset(e.now)
 	e.order = append(e.order, p.Name)
 	e.lines = append(e.lines, e.pools[p.Name])
 }
@@ -254,6 +260,7 @@ func (e *Engine) applyBecame(f Became) {
 		e.settle(t)
 		e.endedFor(t)
 	}
+	e.shade(t)
 }
 
 // applyBack takes a task back to its old place in line.

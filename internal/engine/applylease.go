@@ -109,6 +109,7 @@ func (e *Engine) applyPlaced(f Placed) {
 	if f.Runs == 0 {
 		e.countRunning(t, 1)
 	}
+	e.shade(t)
 	if t.Queued < e.now { // one that did not wait says nothing of the line
 		t.pool.drained.left(e.now)
 	}

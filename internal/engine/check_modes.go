@@ -2,6 +2,9 @@ package engine
 
 import (
 	"fmt"
+	"slices"
+
+	"github.com/gpupool/gpupool/internal/elastic"
 )
 
 // checkGuards: what a guard takes for granted of its pool is so.
@@ -22,6 +25,44 @@ func (e *Engine) checkGuards() error {
 		}
 		if len(p.guard.notes) > mostNotes || j.At > e.now {
 			return fmt.Errorf("the guard of pool %s keeps %d moves up to %d, and it is %d", p.Name, len(p.guard.notes), j.At, e.now)
+		}
+	}
+	return nil
+}
+
+// checkShadows: the shadow of a pool is what comes out if its tasks are counted from scratch.
+func (e *Engine) checkShadows() error {
+	type sums struct{ held, need, busy, pending int }
+	all := map[*pool]*sums{}
+	for _, p := range e.lines {
+		all[p] = &sums{}
+		if !slices.IsSortedFunc(p.shadow.pending, lending.compare) || p.shadow.tally.At > e.now {
+			return fmt.Errorf("the shadow of pool %s is out of order", p.Name)
+		}
+	}
+	for _, t := range e.tasks { // order: sums
+		x, s := all[t.pool], t.Shade
+		if counted := shaded(t) && t.Spec.Request.GPUs > 0; counted && s.Milli == 0 || s.Milli > 0 && !shaded(t) {
+			return fmt.Errorf("task %d is in the shadow of pool %s with %d thousandths, and should be: %v", t.ID, t.pool.Name, s.Milli, counted)
+		}
+		if idle := t.Use.Kind == elastic.Idle && e.mayLend(t); s.Milli > 0 && idle != (s.Until != 0) {
+			return fmt.Errorf("task %d idles: %v; in the shadow of pool %s: %v", t.ID, idle, t.pool.Name, s.Until != 0)
+		}
+		x.held += s.Held
+		if s.Until == 0 {
+			x.busy += s.Milli
+		}
+		if s.Until == 0 || s.Until > t.pool.shadow.tally.At {
+			x.need += s.Milli
+		}
+		if s.Until > t.pool.shadow.tally.At {
+			x.pending++
+		}
+	}
+	for _, p := range e.lines {
+		t := &p.shadow.tally
+		if got := (sums{t.HeldNow, t.NeedNow, t.BusyNow, len(p.shadow.pending)}); got != *all[p] {
+			return fmt.Errorf("the shadow of pool %s has %+v, its tasks come to %+v", p.Name, got, *all[p])
 		}
 	}
 	return nil

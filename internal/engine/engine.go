@@ -156,6 +156,7 @@ type Task struct {
 	SizedBy string        `json:"sized_by,omitempty"` // who did, if a person: then it keeps that size
 	Plan    *Plan         `json:"plan,omitempty"`     // a move of it that was announced
 	Again   []work.Time   `json:"again,omitempty"`    // its restarts for a resize or a move, within an hour
+	Shade   Shade         `json:"shade,omitzero"`     // what it would hold in a dynamic pool
 
 	pool           *pool      // whose name is Spec.Pool
 	lease          *Lease     // nil while queued and after the end

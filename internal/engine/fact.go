@@ -220,6 +220,12 @@ type (
 		Reason string        `json:"reason,omitempty"`
 		Log    []string      `json:"log,omitempty"` // what led to it
 	}
+	// Shadowed states what would be done with a task of a pool in shadow mode.
+	Shadowed struct {
+		Task   work.TaskID   `json:"task"`
+		Move   work.MoveKind `json:"move"`
+		Reason work.Reason   `json:"reason"`
+	}
 	// Forgotten states that ended tasks are no longer kept.
 	Forgotten struct {
 		Tasks []work.TaskID `json:"tasks"`
@@ -263,6 +269,7 @@ func (Resizing) Kind() string      { return "part.resizing" }   // see PoolSet.K
 func (Resized) Kind() string       { return "part.resized" }    // see PoolSet.Kind
 func (Parted) Kind() string        { return "pair.parted" }     // see PoolSet.Kind
 func (ModeSet) Kind() string       { return "pool.mode" }       // see PoolSet.Kind
+func (Shadowed) Kind() string      { return "task.shadow" }     // see PoolSet.Kind
 func (Forgotten) Kind() string     { return "task.forgotten" }  // see PoolSet.Kind
 
 // record is a fact as it is stored.
@@ -349,6 +356,7 @@ var decoders = map[string]func(json.RawMessage) (Fact, error){
 	Resized{}.Kind():       decode[Resized],
 	Parted{}.Kind():        decode[Parted],
 	ModeSet{}.Kind():       decode[ModeSet],
+	Shadowed{}.Kind():      decode[Shadowed],
 	Forgotten{}.Kind():     decode[Forgotten],
 }
 
@@ -405,6 +413,8 @@ func TaskOf(f Fact) work.TaskID {
 		return f.Owner.Task
 	case Resized:
 		return f.Owner.Task
+	case Shadowed:
+		return f.Task
 	}
 	return 0
 }

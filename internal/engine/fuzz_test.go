@@ -61,7 +61,7 @@ func sampleFacts() []Fact {
 		Sized{3, &work.Request{GPUs: 2}, "ann"}, Planned{3, Plan{Move: work.MoveRestart, At: 9, To: &work.Request{GPUs: 2}, For: 4, Price: elastic.ParkPrice(1000), Reason: work.Reasonf(work.Resized, "why")}},
 		Dropped{3, "why"}, Resizing{work.Owner{Task: 3, Epoch: 2}, []work.Slice{{GPU: 1, Mode: gpu.ModeShared, Share: &work.Share{Milli: 500, MemMiB: 100}, Milli: 500}}, work.Reasonf(work.Resized, "why")},
 		Resized{work.Owner{Task: 3, Epoch: 2}}, Parted{[2]string{"a/x", "a/y"}, 9, "why"},
-		ModeSet{"p", "a", work.Static, "ann", "why", []string{"log"}},
+		ModeSet{"p", "a", work.Static, "ann", "why", []string{"log"}}, Shadowed{1, work.MovePark, why},
 	}
 }
 

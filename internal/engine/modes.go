@@ -93,6 +93,7 @@ func (e *Engine) applyMode(f ModeSet) {
 // it moved before that says nothing.
 func (e *Engine) otherMode(p *pool) {
 	p.recount(e.now)
+	e.reshade(p)
 	e.requeue(p)
 	p.full, p.stirred = true, true
 }

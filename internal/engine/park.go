@@ -212,6 +212,7 @@ func (e *Engine) applyMove(f Fact) {
 	switch f := f.(type) {
 	case Judged:
 		e.applyJudged(f)
+		e.shade(e.tasks[f.Task])
 	case Suspending:
 		l, p := e.mustPart(f.Owner)
 		p.Phase = PhaseSuspending
@@ -220,6 +221,7 @@ func (e *Engine) applyMove(f Fact) {
 		mem := t.Use.MemMiB
 		e.notIdle(t)
 		t.Use.MemMiB = mem // which says how much goes to main memory
+		e.shade(t)
 	case Suspended:
 		_, p := e.mustPart(f.Owner)
 		p.Phase, p.Extra = PhaseVacating, f.MemMiB
@@ -238,6 +240,7 @@ func (e *Engine) applyMove(f Fact) {
 		l.of.Awake = false
 		e.notIdle(l.of)
 		l.of.window = elastic.Window{} // it could not compute while it was suspended
+		e.shade(l.of)
 	case MoveFailed:
 		t := e.tasks[f.Task]
 		t.Stuck++
@@ -251,6 +254,8 @@ func (e *Engine) applyMove(f Fact) {
 		}
 	case ModeSet:
 		e.applyMode(f)
+	case Shadowed:
+		e.tasks[f.Task].Shade.Told = f.Move == work.MovePark
 	}
 }
 

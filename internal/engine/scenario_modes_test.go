@@ -102,3 +102,12 @@ func (s *story) repeat(t *testing.T, d *datadriven.TestData) (last string) {
 	}
 	return last
 }
+
+func (s *story) shadow(pool string) string {
+	x, err := s.e.Shadow(pool)
+	if err != nil {
+		return fmt.Sprintln("!", err)
+	}
+	return fmt.Sprintf("for %s: holds %.2f GPUs, would hold %.2f, at most %g, needs %d; %d parks, %d wakes; idle %.0f %%, would be %.0f %%\n",
+		x.For.Round(time.Second), x.Static, x.Mean, x.Most, x.GPUs, x.Parks, x.Wakes, 100*x.Idle, 100*x.IdleIf)
+}

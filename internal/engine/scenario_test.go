@@ -66,7 +66,7 @@ func (s *story) directive(t *testing.T, d *datadriven.TestData) string {
 		duration(t, d, "grace", &cfg.Grace)
 		*s = *newStory(cfg)
 		return ""
-	case "explain", "tasks", "gpus", "lease", "tenants", "line", "kept", "debts", "pool":
+	case "explain", "tasks", "gpus", "lease", "tenants", "line", "kept", "debts", "pool", "shadow":
 		return s.view(t, d)
 	case "restore": // goes on with an engine made from a snapshot
 		b, err := s.e.Snapshot()

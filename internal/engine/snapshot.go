@@ -50,6 +50,7 @@ type poolState struct {
 
 	Tenants map[string]work.PoolMode `json:"tenants,omitempty"` // whom it serves in a mode of their own
 	Guard   *guardRecord             `json:"guard,omitempty"`
+	Shadow  *elastic.Tally           `json:"shadow,omitempty"`
 }
 
 type hostState struct {
@@ -67,7 +68,7 @@ func (e *Engine) Snapshot() ([]byte, error) {
 		s.Pools = append(s.Pools, e.pools[name].Pool)
 		s.Demand = append(s.Demand, e.cluster.Demand(name))
 		p := e.pools[name]
-		s.Lines = append(s.Lines, poolState{p.kept, p.asked, p.preempts, p.override, p.again, p.debts, p.byTenant, p.guardRecord()})
+		s.Lines = append(s.Lines, poolState{p.kept, p.asked, p.preempts, p.override, p.again, p.debts, p.byTenant, p.guardRecord(), &p.shadow.tally})
 	}
 	for _, h := range e.cluster.Hosts {
 		s.Hosts = append(s.Hosts, hostState{h.Info, h.Pool, h.Up})
@@ -157,6 +158,9 @@ func (e *Engine) restoreRest(s snapshot) {
 	for _, f := range s.Parted {
 		e.apply(f)
 	}
+	for _, t := range s.Tasks {
+		e.restoreShade(t)
+	}
 }
 
 func (e *Engine) restoreTask(t *Task) {
@@ -188,6 +192,9 @@ func (e *Engine) restorePlace(t *Task) {
 func (e *Engine) restorePool(p *pool, s poolState) {
 	p.asked, p.preempts, p.again = s.Asked, s.Preempts, s.Again
 	p.restoreGuard(s.Guard)
+	if s.Shadow != nil {
+		p.shadow.tally = *s.Shadow
+	}
 	for _, r := range s.Kept {
 		e.keepParts(r)
 		e.timers.add(r.Made.Add(reviewEvery), timerReview, work.Owner{Task: r.Task})

@@ -71,6 +71,9 @@ func (e *Engine) used(samples []UsageSample) {
 }
 
 func (e *Engine) judged(t *Task, u elastic.Use) {
+	if u.Kind != elastic.Idle {
+		e.tellWoken(t)
+	}
 	e.emit(Judged{t.ID, u})
 	if u.Kind == elastic.Idle {
 		e.lookAtIdle(t)
@@ -137,6 +140,7 @@ func (e *Engine) lookAtIdle(t *Task) {
 			e.close(t.lease, work.StateCancel, work.Reasonf(work.Idle, "stopped, as its GPUs were not used for %s and it asked for that (on-idle stop)", inSeconds(idle)))
 		}
 	case work.IdlePark:
+		e.tellShadow(t)
 		if has && e.mayPark(t) {
 			e.park(t, work.Reasonf(work.Idle, "parked, as its GPUs were not used for %s%s; gpupool wake %d lets it go on", inSeconds(idle), loaded(t.Use), t.ID))
 			return

@@ -80,7 +80,11 @@ func Run(ctx context.Context, s Setup, mode work.PoolMode) (*Outcome, error) {
 	if err := sim.loop(ctx); err != nil {
 		return nil, err
 	}
-	return sim.rec.outcome(), nil
+	out := sim.rec.outcome()
+	if x, err := sim.writer.Engine.Shadow(poolName); err == nil { // one pool, and not dynamic
+		out.Shadow = &x
+	}
+	return out, nil
 }
 
 func newSimulation(ctx context.Context, s Setup, mode work.PoolMode) (*simulation, error) {
