@@ -14,6 +14,7 @@ import (
 // apply is the only place where the state changes.
 func (e *Engine) apply(f Fact) {
 	e.countMoves(f)
+	e.watchRollout(f)
 	switch f := f.(type) {
 	case PoolSet:
 		e.applyPool(f.Pool)
@@ -63,6 +64,8 @@ func (e *Engine) apply(f Fact) {
 		e.applyMove(f)
 	case Sized, Planned, Dropped, Resizing, Resized, Parted:
 		e.applyPlan(f)
+	case RolloutBegan, RolloutStepped, RolloutEnded:
+		e.applyRollout(f)
 	case Forgotten:
 		e.applyForgotten(f.Tasks)
 	default:

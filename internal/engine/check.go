@@ -17,7 +17,7 @@ func (e *Engine) Check() error {
 	if err := e.cluster.Check(); err != nil { // overlap, legal layouts, sharers, the index
 		return err
 	}
-	for _, check := range []func() error{e.checkKept, e.checkParked, e.checkMoves, e.checkDebts, e.checkOwners, e.checkTenants, e.checkLeases, e.checkTasks, e.checkSums, e.checkCounts, e.checkGuards, e.checkShadows} {
+	for _, check := range []func() error{e.checkKept, e.checkParked, e.checkMoves, e.checkDebts, e.checkOwners, e.checkTenants, e.checkLeases, e.checkTasks, e.checkSums, e.checkCounts, e.checkGuards, e.checkShadows, e.checkRollout} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -238,6 +238,9 @@ func (l *Ledger) one(now work.Time, f Fact) error {
 			return fmt.Errorf("task %d may not go from %q to %q", f.Task, was, f.State)
 		}
 		l.states[f.Task] = f.State
+	case RolloutEnded:
+		l.shadow.now = max(l.shadow.now, now)
+		return l.shadow.checkBack(f)
 	case Forgotten:
 		for _, id := range f.Tasks {
 			if !l.states[id].Terminal() {

@@ -67,3 +67,42 @@ func (e *Engine) checkShadows() error {
 	}
 	return nil
 }
+
+// checkRollout: what a rollout has on trial, or let pass, is in its mode, and nothing else is.
+func (e *Engine) checkRollout() error {
+	r := e.rolling()
+	if r == nil {
+		return nil
+	}
+	for i, s := range r.Steps {
+		p := e.pools[s.Pool]
+		is := p.override
+		if s.Tenant != "" {
+			is = p.byTenant[s.Tenant]
+		}
+		if want := s.Was; i > r.At && is != want || i <= r.At && is != r.Mode {
+			return fmt.Errorf("rollout of %s at step %d: %s is set to %q, it was %q", r.Mode, r.At, s, is, s.Was)
+		}
+	}
+	return nil
+}
+
+// checkBack: what is said to be rolled back is as it was before, but where the guard has
+// just set another mode.
+func (e *Engine) checkBack(f RolloutEnded) error {
+	r := e.rollout
+	if f.How != RolloutBack {
+		return nil
+	}
+	for _, s := range r.Steps[:r.At+1] {
+		p := e.pools[s.Pool]
+		is := p.override
+		if s.Tenant != "" {
+			is = p.byTenant[s.Tenant]
+		}
+		if c := p.guard.change; is != s.Was && !(c != nil && c.By == byGuard) {
+			return fmt.Errorf("the rollout of %s was rolled back, and %s is set to %q, it was %q", r.Mode, s, is, s.Was)
+		}
+	}
+	return nil
+}

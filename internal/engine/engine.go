@@ -203,6 +203,8 @@ type Engine struct {
 	timers   timers
 	liens    map[int][]*Task // GPU -> parked tasks that held it: whoever gets it is a guest of theirs
 
+	rollout *Rollout // that goes on, else the last; nil = there was none
+
 	parted map[[2]string]Parted // kinds of work that do not share a GPU, until then
 
 	endedWell work.Exit // the zero Exit, and never anything else; see keptExit
@@ -298,7 +300,7 @@ func (e *Engine) handle(ev Event) error {
 		e.processExited(*ev)
 	case ProcessesSeen:
 		e.processesSeen(ev.Owners)
-	case Usage, *Usage, Wake, Park, SuspendDone, SuspendFailed, ResumeDone, ResumeFailed, ResizeDone, ResizeFailed, Resize, SetMode:
+	case Usage, *Usage, Wake, Park, SuspendDone, SuspendFailed, ResumeDone, ResumeFailed, ResizeDone, ResizeFailed, Resize, SetMode, StartRollout, StopRollout:
 		return e.handleMove(ev)
 	case Resume:
 		e.resume()

@@ -357,7 +357,11 @@ var decoders = map[string]func(json.RawMessage) (Fact, error){
 	Parted{}.Kind():        decode[Parted],
 	ModeSet{}.Kind():       decode[ModeSet],
 	Shadowed{}.Kind():      decode[Shadowed],
-	Forgotten{}.Kind():     decode[Forgotten],
+	RolloutBegan{}.Kind():  decode[RolloutBegan],
+
+	RolloutStepped{}.Kind(): decode[RolloutStepped],
+	RolloutEnded{}.Kind():   decode[RolloutEnded],
+	Forgotten{}.Kind():      decode[Forgotten],
 }
 
 // TaskOf is the task that a fact is about, or 0.

@@ -62,6 +62,9 @@ func sampleFacts() []Fact {
 		Dropped{3, "why"}, Resizing{work.Owner{Task: 3, Epoch: 2}, []work.Slice{{GPU: 1, Mode: gpu.ModeShared, Share: &work.Share{Milli: 500, MemMiB: 100}, Milli: 500}}, work.Reasonf(work.Resized, "why")},
 		Resized{work.Owner{Task: 3, Epoch: 2}}, Parted{[2]string{"a/x", "a/y"}, 9, "why"},
 		ModeSet{"p", "a", work.Static, "ann", "why", []string{"log"}}, Shadowed{1, work.MovePark, why},
+		RolloutBegan{Rollout{By: "ann", Begun: 1, Mode: work.Dynamic, For: time.Hour, Waits: 1.5, Fails: 0.5, Until: 9, At: -1, Ended: 3, How: RolloutBack, Why: "why",
+			Steps: []RolloutStep{{"p", "a", work.Static, Measure{1, 2, 3, 4}, Measure{5, 6, 7, 8}}}}},
+		RolloutStepped{0, 9, Measure{1, 2, 3, 4}, Measure{5, 6, 7, 8}}, RolloutEnded{RolloutBack, "why", Measure{1, 2, 3, 4}},
 	}
 }
 

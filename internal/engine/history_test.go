@@ -33,6 +33,7 @@ type world struct {
 	limited bool     // tenant b has a limit
 	idling  bool     // tasks have whole GPUs and leave them idle, so that they are parked and woken
 	supple  bool     // tasks may be resized and moved, and use little or much
+	rolls   bool     // modes are rolled out
 	facts   []string // encoded, when kept
 	keep    bool
 	blind   bool // compare with nothing: other checks are what is tested
@@ -56,6 +57,7 @@ func newWorld(seed uint64) *world {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), modes: rand.New(rand.NewPCG(seed, 2)), e: New(cfg), ledger: NewLedger(cfg), now: 1_000_000_000,
 		away: map[string]bool{}, broken: map[string]bool{}}
 	w.idling, w.supple = seed%4 == 3, seed%4 == 1
+	w.rolls = seed%6 == 4 || seed%12 == 11 // one of them idling
 	for h := range 2 + w.rng.IntN(2) {
 		info := gpu.HostInfo{Name: fmt.Sprintf("h%d", h), CPUMilli: 16000, MemMiB: 64 << 10}
 		if w.idling {
@@ -370,6 +372,9 @@ func (w *world) randomEvent() Event {
 	w.now = w.now.Add(time.Duration(w.rng.IntN(8000)) * time.Millisecond)
 	if w.chance(3) {
 		w.now = w.now.Add(3 * time.Minute)
+	}
+	if w.rolls && w.modes.IntN(100) < 10 {
+		return w.rollEvent()
 	}
 	for {
 		if (w.idling || w.supple) && w.chance(60) {

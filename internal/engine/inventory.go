@@ -33,6 +33,9 @@ func (e *Engine) setPools(pools []work.Pool) error {
 	}
 	for _, p := range pools {
 		if old := e.pools[p.Name]; old == nil || !reflect.DeepEqual(old.Pool, p) {
+			if old != nil && old.Mode != p.Mode {
+				e.rolloutOverruled(old, "the settings of pool "+p.Name+" name another mode")
+			}
 			e.emit(PoolSet{p})
 		}
 	}

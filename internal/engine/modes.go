@@ -136,6 +136,10 @@ func (e *Engine) handleMove(ev Event) error {
 		return e.resizeAsked(ev)
 	case SetMode:
 		return e.setMode(ev)
+	case StartRollout:
+		return e.startRollout(ev)
+	case StopRollout:
+		return e.stopRollout(ev)
 	}
 	return nil
 }

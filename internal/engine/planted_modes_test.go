@@ -42,6 +42,15 @@ var plantedInModes = []plantedBug{
 			}
 		}
 	}), "in the shadow of pool", true},
+	{"a rollout says which modes are in force", "what is on trial stays as it was", drop(func(f Fact) bool {
+		m, ok := f.(ModeSet)
+		return ok && m.By == byRollout && m.Mode == work.Dynamic
+	}), "rollout of dynamic at step", true},
+	{"a rollout takes back what it changed", "it is not noted what was before", after(func(e *Engine, _ RolloutStepped) {
+		for i := range e.rollout.Steps {
+			e.rollout.Steps[i].Was = e.rollout.Mode
+		}
+	}), "was rolled back, and", true},
 	{"replaying the journal gives the same state", "a move is counted by who decides it and not by the fact", before(func(e *Engine, f Suspending) {
 		e.noteMove(f.Owner.Task, elastic.Count{Moves: 1}, "is suspended", "")
 	}), "replaying the journal gives another state", false},

@@ -111,3 +111,51 @@ func (s *story) shadow(pool string) string {
 	return fmt.Sprintf("for %s: holds %.2f GPUs, would hold %.2f, at most %g, needs %d; %d parks, %d wakes; idle %.0f %%, would be %.0f %%\n",
 		x.For.Round(time.Second), x.Static, x.Mean, x.Most, x.GPUs, x.Parks, x.Wakes, 100*x.Idle, 100*x.IdleIf)
 }
+
+func (s *story) rolloutLine(f Fact) string {
+	switch f := f.(type) {
+	case RolloutBegan:
+		return "rollout begins: " + f.Rollout.Words(s.now)[0]
+	case RolloutStepped:
+		line := fmt.Sprintf("rollout: %s is on trial for %s; before: %s", s.e.rollout.Steps[f.Step], f.Until.Sub(s.now), f.Baseline)
+		if f.Step > 0 {
+			line += fmt.Sprintf("; %s passed: %s", s.e.rollout.Steps[f.Step-1], f.Passed)
+		}
+		return line
+	case RolloutEnded:
+		return fmt.Sprintf("rollout ends, %s: %s; on trial: %s", f.How, f.Why, f.Trial)
+	}
+	return ""
+}
+
+func rollOut(t *testing.T, d *datadriven.TestData) Event {
+	ev := StartRollout{By: "ann"}
+	for _, a := range d.CmdArgs {
+		switch a.Key {
+		case "pools":
+			ev.Pools = a.Vals
+		case "tenants":
+			ev.Tenants = a.Vals
+		case "to":
+			ev.Mode = work.PoolMode(a.Vals[0])
+		}
+	}
+	duration(t, d, "step", &ev.For)
+	decimal(t, d, "waits", &ev.Waits)
+	return ev
+}
+
+// rollEvent begins or ends a rollout.
+func (w *world) rollEvent() Event {
+	switch w.modes.IntN(6) {
+	case 0:
+		return StopRollout{w.modes.IntN(2) == 0, "ann"}
+	case 1:
+		return StartRollout{Pools: []string{"main", "rest"}, For: time.Minute, Mode: work.Shadow, By: "ann"}
+	case 2:
+		return StartRollout{Pools: []string{"main"}, Tenants: []string{"a", "c"}, For: 90 * time.Second, By: "ann"}
+	case 3:
+		return SetMode{"rest", work.Shadow, "ann"}
+	}
+	return StartRollout{Pools: []string{"main"}, For: time.Minute, Waits: 1 + w.modes.Float64(), By: "ann"}
+}

@@ -66,7 +66,7 @@ func (s *story) directive(t *testing.T, d *datadriven.TestData) string {
 		duration(t, d, "grace", &cfg.Grace)
 		*s = *newStory(cfg)
 		return ""
-	case "explain", "tasks", "gpus", "lease", "tenants", "line", "kept", "debts", "pool", "shadow":
+	case "explain", "tasks", "gpus", "lease", "tenants", "line", "kept", "debts", "pool", "shadow", "rollout":
 		return s.view(t, d)
 	case "restore": // goes on with an engine made from a snapshot
 		b, err := s.e.Snapshot()
@@ -170,6 +170,10 @@ func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
 		return Resize{work.TaskID(number(t, d, 0)), number(t, d, 1), "ann"}
 	case "mode": // POOL MODE
 		return SetMode{d.CmdArgs[0].Key, work.PoolMode(d.CmdArgs[1].Key), "ann"}
+	case "roll-out": // POOL,… [tenants=A,…] [to=] [step=] [waits=]
+		return rollOut(t, d)
+	case "stop-rollout": // [keep]
+		return StopRollout{d.HasArg("keep"), "ann"}
 	case "used": // TASK COMPUTE [for=5s] [mem=MiB]
 		return s.used(t, d)
 	case "resume":

@@ -106,6 +106,8 @@ func (s *story) fact(f Fact) string {
 		return fmt.Sprintf("%s and %s do not share a GPU for %s: %s", f.Pair[0], f.Pair[1], f.Until.Sub(s.now), f.Why)
 	case ModeSet:
 		return modeLine(f)
+	case RolloutBegan, RolloutStepped, RolloutEnded:
+		return s.rolloutLine(f)
 	case Shadowed:
 		return fmt.Sprintf("task %d in the shadow: %s [%s]: %s", f.Task, f.Move, f.Reason.Code, f.Reason.Msg)
 	case Carved:
@@ -257,6 +259,10 @@ func (s *story) view(t *testing.T, d *datadriven.TestData) string {
 			}
 			t := s.e.Task(x.ID)
 			fmt.Fprintf(&b, "%d %s %s, %s\n", x.ID, t.Spec.Tenant, t.Spec.Priority, t.Spec.Request)
+		}
+	case "rollout": // where it stands
+		if r := s.e.Rollout(); r != nil {
+			return strings.Join(r.Words(s.now), "\n") + "\n"
 		}
 	case "shadow": // POOL: what it would hold as a dynamic one
 		return s.shadow(d.CmdArgs[0].Key)

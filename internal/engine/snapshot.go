@@ -37,6 +37,7 @@ type snapshot struct {
 	Lines    []poolState    `json:"lines,omitempty"` // in the order of Pools
 	Forecast forecast.State `json:"forecast"`
 	Parted   []Parted       `json:"parted,omitempty"` // by pair
+	Rollout  *Rollout       `json:"rollout,omitempty"`
 }
 
 // poolState is what a pool keeps beside its settings and its tasks.
@@ -63,7 +64,7 @@ type hostState struct {
 func (e *Engine) Snapshot() ([]byte, error) {
 	s := snapshot{Version: snapshotVersion, Now: e.now, LastID: e.lastID, Models: e.learned, Ended: e.ended,
 		Tasks: e.sortedTasks(), Leases: e.sortedLeases(), Tenants: e.Tenants(),
-		Accounts: e.accountStates(), Forecast: e.forecast.State(), Parted: e.partedPairs()}
+		Accounts: e.accountStates(), Forecast: e.forecast.State(), Parted: e.partedPairs(), Rollout: e.rollout}
 	for _, name := range e.order {
 		s.Pools = append(s.Pools, e.pools[name].Pool)
 		s.Demand = append(s.Demand, e.cluster.Demand(name))
@@ -161,6 +162,8 @@ func (e *Engine) restoreRest(s snapshot) {
 	for _, t := range s.Tasks {
 		e.restoreShade(t)
 	}
+	e.rollout = s.Rollout
+	e.watchPhase()
 }
 
 func (e *Engine) restoreTask(t *Task) {

@@ -13,17 +13,18 @@ import (
 type timerKind int8
 
 const (
-	timerTTL    timerKind = iota // a task waited too long
-	timerAlloc                   // a lease is not running in time
-	timerLease                   // a lease of an outside client was not renewed
-	timerFree                    // try again to free a part
-	timerRun                     // a task ran as long as it may
-	timerReview                  // a reservation may be made better
-	timerPass                    // look at everyone in line of a pool, whose number is the owner's member
-	timerIdle                    // an idle task may be worth moving now
-	timerLook                    // see whether tasks of a pool, whose number is the owner's member, should be resized
-	timerPlan                    // an announced move is due
-	timerGPU                     // a suspect GPU may be used again; the owner's member is the GPU
+	timerTTL     timerKind = iota // a task waited too long
+	timerAlloc                    // a lease is not running in time
+	timerLease                    // a lease of an outside client was not renewed
+	timerFree                     // try again to free a part
+	timerRun                      // a task ran as long as it may
+	timerReview                   // a reservation may be made better
+	timerPass                     // look at everyone in line of a pool, whose number is the owner's member
+	timerIdle                     // an idle task may be worth moving now
+	timerLook                     // see whether tasks of a pool, whose number is the owner's member, should be resized
+	timerPlan                     // an announced move is due
+	timerGPU                      // a suspect GPU may be used again; the owner's member is the GPU
+	timerRollout                  // a phase of the rollout is over
 )
 
 // timer is a deadline. Timers are never removed, only found to be out of date
@@ -167,6 +168,9 @@ func (e *Engine) pending(t timer) bool {
 	case timerGPU:
 		g := e.cluster.GPUs[t.owner.Member]
 		return g.Health == gpu.HealthSuspect && g.Until == t.at
+	case timerRollout:
+		r := e.rolling()
+		return r != nil && r.Until == t.at
 	}
 	return false
 }
@@ -202,5 +206,7 @@ func (e *Engine) fire(t timer) {
 	case timerGPU:
 		g := e.cluster.GPUs[t.owner.Member]
 		e.emit(GPUChanged{GPU: g.Number, Health: gpu.HealthOK, Strikes: e.strikes[g.Number]})
+	case timerRollout:
+		e.rolloutDue()
 	}
 }
