@@ -84,6 +84,7 @@ func (s *server) handler() (http.Handler, error) {
 	s.taskRoutes()
 	s.leaseRoutes()
 	s.poolRoutes()
+	s.modeRoutes()
 	s.tenantRoutes()
 	s.eventRoutes()
 	asJSON, err := json.Marshal(s.api.OpenAPI())

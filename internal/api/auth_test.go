@@ -47,6 +47,10 @@ var matrix = map[string]struct {
 	"list-hosts":      {at("/v1/hosts"), "", 200, 200, 200},
 	"list-gpus":       {at("/v1/gpus"), "", 200, 200, 200},
 	"set-pool-mode":   {at("/v1/pools/main/mode"), `{"mode":"dynamic"}`, 403, 403, 200},
+	"pool-shadow":     {at("/v1/pools/main/shadow"), "", 409, 409, 409}, // it is dynamic
+	"start-rollout":   {at("/v1/rollout"), `{"pools":["main"]}`, 403, 403, 409},
+	"get-rollout":     {at("/v1/rollout"), "", 403, 403, 404}, // there was none
+	"stop-rollout":    {at("/v1/rollout"), "", 403, 403, 409},
 	"list-pools":      {at("/v1/pools"), "", 200, 200, 200},
 	"list-tenants":    {at("/v1/tenants"), "", 200, 200, 200},
 	"get-tenant":      {at("/v1/tenants/alice"), "", 404, 200, 200},

@@ -98,6 +98,9 @@ func (v view) explanation(x engine.Explanation) apitype.Explanation {
 		}
 		out.RunLeft = work.FormatDuration(max(left, 0).Round(time.Second))
 	}
+	if x.Pool != "" {
+		out.Detail = append(out.Detail, x.Pool)
+	}
 	if x.Task.Failures > 0 {
 		out.Detail = append(out.Detail, fmt.Sprintf("slices or start failed %d time(s) so far", x.Task.Failures))
 	}

@@ -17,7 +17,6 @@ func (s *server) poolRoutes() {
 	register(s, op{id: "whoami", method: get, path: "/v1/whoami", says: "Say who the token belongs to, and what the server is", tag: tag}, s.whoami)
 	register(s, op{id: "list-hosts", method: get, path: "/v1/hosts", says: "List hosts", tag: tag}, s.listHosts)
 	register(s, op{id: "list-gpus", method: get, path: "/v1/gpus", says: "List GPUs and what stands on them", tag: tag}, s.listGPUs)
-	register(s, op{id: "set-pool-mode", method: put, path: "/v1/pools/{name}/mode", says: "Set the mode of a pool, beside the settings file, until that names another", tag: tag, admin: true}, s.setMode)
 	register(s, op{id: "list-pools", method: get, path: "/v1/pools", says: "List pools in their order", tag: tag}, s.listPools)
 }
 
@@ -78,33 +77,15 @@ func (s *server) listGPUs(ctx context.Context, in *struct {
 	return pageOf(items, in.Limit, func(g apitype.GPU) string { return strconv.Itoa(g.GPU) }), nil
 }
 
-func (s *server) listPools(_ context.Context, in *PageQuery) (*answer[apitype.Page[apitype.Pool]], error) {
+func (s *server) listPools(ctx context.Context, in *PageQuery) (*answer[apitype.Page[apitype.Pool]], error) {
 	first, err := in.first()
 	if err != nil {
 		return nil, err
 	}
 	var items []apitype.Pool
-	s.host.Read(func(e *engine.Engine) { items = from(pools(e), first) })
+	s.host.Read(func(e *engine.Engine) { items = from(pools(e, who(ctx)), first) })
 	last := first + uint64(in.Limit) - 1
 	return pageOf(items, in.Limit, func(apitype.Pool) string { return strconv.FormatUint(last, 10) }), nil
-}
-
-func (s *server) setMode(ctx context.Context, in *struct {
-	Name string `path:"name" maxLength:"128"`
-	Body apitype.PoolMode
-}) (*answer[apitype.Pool], error) {
-	if _, err := s.host.Do(ctx, engine.SetMode{Pool: in.Name, Mode: work.PoolMode(in.Body.Mode), By: who(ctx).String()}); err != nil {
-		return nil, err
-	}
-	var out apitype.Pool
-	s.host.Read(func(e *engine.Engine) {
-		for _, p := range pools(e) {
-			if p.Name == in.Name {
-				out = p
-			}
-		}
-	})
-	return answerOf(out, nil)
 }
 
 // accepted is up to how many waiting tasks a pool takes normal and low priority; nil = any.
@@ -128,7 +109,7 @@ func loan(d engine.Debt) apitype.Loan {
 }
 
 // pools counts what each pool has and who is in it.
-func pools(e *engine.Engine) []apitype.Pool {
+func pools(e *engine.Engine, c caller) []apitype.Pool {
 	var out []apitype.Pool
 	index := map[string]int{}
 	for i, p := range e.Pools() {
@@ -139,6 +120,7 @@ func pools(e *engine.Engine) []apitype.Pool {
 		if p.TTL > 0 {
 			x.TTL = work.FormatDuration(p.TTL)
 		}
+		modes(&x, p, c)
 		out = append(out, x)
 	}
 	for _, d := range e.Debts() {

@@ -98,7 +98,6 @@ func TestEventWords(t *testing.T) {
 		{"pair.parted", m{"pair": []string{"a", "b"}, "until": soon, "why": "slow"}, "a and b share no GPU until 10:30: slow"},
 		{"pair.parted", m{"pair": []string{"a", "a"}, "until": soon}, "no two of a share a GPU until 10:30"},
 		{"pool.mode", m{"pool": "x", "mode": "static", "by": "an admin"}, "pool x is static, set by an admin"},
-		{"pool.mode", m{"pool": "x", "mode": "static", "reason": "too many moves failed", "log": []string{"a", "b"}}, "pool x is static: too many moves failed; a; b"},
 		{"task.submitted", m{"spec": m{"name": "n", "pool": "p", "request": m{"gpus": 2}, "max_milli": 8000, "priority": "normal", "command": []string{"run", "it"}}}, "submitted as n: 2 whole GPUs in pool p, normal priority, up to 8: run it"},
 		{"task.submitted", m{"array": 5, "index": 3, "spec": m{"pool": "p", "priority": "normal"}}, "submitted: no GPU in pool p, normal priority, number 3 of array 5, a lease"},
 		{"task.placed", m{"runs": 1, "parts": []any{m{"slices": []any{m{"gpu": 3, "mode": "whole"}}}}}, "goes on, on GPU 3"},

@@ -59,7 +59,7 @@ func eventText(ev apitype.Event) (string, error) {
 		return "", err
 	}
 	words := ""
-	for _, about := range []func(apitype.Event, []byte) (string, error){queueText, moveText, lifeText} {
+	for _, about := range []func(apitype.Event, []byte) (string, error){queueText, moveText, modeText, lifeText} {
 		if words == "" && err == nil {
 			words, err = about(ev, raw)
 		}

@@ -39,8 +39,6 @@ func moveText(ev apitype.Event, raw []byte) (string, error) {
 		return in(raw, func(f ownerFact) string { return f.Owner.of() + "has its new size" })
 	case "pair.parted":
 		return in(raw, func(f partedFact) string { return f.words(ev.At) })
-	case "pool.mode":
-		return in(raw, modeFact.words)
 	}
 	return "", nil
 }
@@ -151,28 +149,6 @@ func (f partedFact) words(now time.Time) string {
 	}
 	if f.Why != "" {
 		words += ": " + f.Why
-	}
-	return words
-}
-
-type modeFact struct {
-	Pool   string   `json:"pool"`
-	Mode   string   `json:"mode"`
-	By     string   `json:"by"`
-	Reason string   `json:"reason"`
-	Log    []string `json:"log"`
-}
-
-func (f modeFact) words() string {
-	words := fmt.Sprintf("pool %s is %s", f.Pool, f.Mode)
-	if f.By != "" {
-		words += ", set by " + f.By
-	}
-	if f.Reason != "" {
-		words += ": " + f.Reason
-	}
-	if len(f.Log) > 0 {
-		words += "; " + strings.Join(f.Log, "; ")
 	}
 	return words
 }

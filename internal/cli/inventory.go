@@ -152,34 +152,15 @@ func (a *App) poolsCmd() *cobra.Command {
 					if p.Warning != "" {
 						fmt.Fprintf(a.Err, "pool %s: %s\n", p.Name, p.Warning)
 					}
+					for _, line := range aboutModes(p) {
+						fmt.Fprintln(a.Err, strings.Map(printable, line))
+					}
 				}
 			})
 		}),
 	}
-	c.AddCommand(a.setModeCmd())
+	c.AddCommand(a.setModeCmd(), a.shadowCmd())
 	return c
-}
-
-func (a *App) setModeCmd() *cobra.Command {
-	modes := []string{"static", "dynamic"}
-	return &cobra.Command{
-		Use: "set-mode POOL MODE", Short: "Set the mode of a pool: " + strings.Join(modes, " or "), Args: cobra.ExactArgs(2),
-		Long: "Sets the mode of a pool, beside the settings file, until that names another. What runs goes on as it is; what is parked stays so until it is woken.",
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) == 1 {
-				return modes, cobra.ShellCompDirectiveNoFileComp
-			}
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: a.call(func(ctx context.Context, api *client.Client, args []string) error {
-			p, err := api.SetMode(ctx, args[0], args[1])
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(a.Out, "pool %s is %s\n", p.Name, p.Mode)
-			return nil
-		}),
-	}
 }
 
 // refuses says from how many waiting tasks on a pool takes no more of a priority.

@@ -100,7 +100,7 @@ func (e *Engine) checkBack(f RolloutEnded) error {
 		if s.Tenant != "" {
 			is = p.byTenant[s.Tenant]
 		}
-		if c := p.guard.change; is != s.Was && !(c != nil && c.By == byGuard) {
+		if c := p.guard.change; is != s.Was && !(c != nil && c.By == ByGuard) {
 			return fmt.Errorf("the rollout of %s was rolled back, and %s is set to %q, it was %q", r.Mode, s, is, s.Was)
 		}
 	}

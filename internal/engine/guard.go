@@ -13,9 +13,9 @@ import (
 // mode: what went wrong is for a person to look at, and a pool that returned by itself
 // would go back and forth.
 
-// byGuard and byRollout set modes beside people.
+// ByGuard and byRollout set modes beside people (ModeSet.By).
 const (
-	byGuard   = "guard"
+	ByGuard   = "guard"
 	byRollout = "rollout"
 )
 
@@ -172,7 +172,7 @@ func (e *Engine) guardPools() {
 		for _, n := range p.guard.notes {
 			log = append(log, n.String())
 		}
-		e.emit(ModeSet{Pool: p.Name, Mode: work.Static, By: byGuard, Reason: why, Log: log})
+		e.emit(ModeSet{Pool: p.Name, Mode: work.Static, By: ByGuard, Reason: why, Log: log})
 		e.rolloutGuarded(p, why)
 	}
 }
@@ -186,7 +186,7 @@ func (e *Engine) lookAtGuards() {
 
 // whyStatic says that a pool fell back, while it is so.
 func (p *pool) whyStatic() string {
-	if c := p.guard.change; c != nil && c.By == byGuard {
+	if c := p.guard.change; c != nil && c.By == ByGuard {
 		return fmt.Sprintf("pool %s fell back to static at %s UTC: %s; gpupool pools set-mode %s dynamic lets it move again", p.Name, c.At.Std().Format("2006-01-02 15:04:05"), c.Reason, p.Name)
 	}
 	return ""

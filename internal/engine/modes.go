@@ -72,7 +72,7 @@ func (e *Engine) applyMode(f ModeSet) {
 	case f.Tenant == "":
 		p.override, p.byTenant = f.Mode, nil
 		p.guard.change = &ModeChange{e.now, f.By, f.Reason, f.Log}
-		if f.By == byGuard {
+		if f.By == ByGuard {
 			p.guard.falls++
 		}
 	case f.Mode == "":

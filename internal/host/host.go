@@ -181,6 +181,11 @@ func (h *Host) apply(ctx context.Context, batch []request) (time.Duration, error
 	for _, c := range out.Commands {
 		h.dispatch.do(c)
 	}
+	for _, f := range out.Facts {
+		if x, ok := f.(engine.ModeSet); ok && x.By == engine.ByGuard {
+			h.cfg.Log.Warn("a pool fell back to static: it stays so until its mode is set again", "pool", x.Pool, "why", x.Reason, "log", x.Log)
+		}
+	}
 	h.feed.publish(events)
 	if !wants {
 		return time.Hour, nil

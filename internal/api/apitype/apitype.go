@@ -271,7 +271,7 @@ type Holding struct {
 // Pool is a named group of hosts with one policy.
 type Pool struct {
 	Name     string  `json:"name"`
-	Mode     string  `json:"mode" enum:"static,dynamic"`
+	Mode     string  `json:"mode" enum:"static,shadow,dynamic" doc:"In force"`
 	Hosts    int     `json:"hosts"`
 	GPUs     int     `json:"gpus"`
 	FreeGPUs int     `json:"free_gpus" doc:"With nothing on them, and usable"`
@@ -291,6 +291,14 @@ type Pool struct {
 	Reserve    float64  `json:"reserve_gpus,omitempty" doc:"GPUs that training leaves to inference and interactive work"`
 	LendGPUs   float64  `json:"lend_gpus,omitempty" doc:"GPUs that tasks of other pools hold at most; 0 = all that idle"`
 	Lent       []Loan   `json:"lent,omitempty" doc:"What it has lent to others"`
+
+	TenantModes map[string]string `json:"tenant_modes,omitempty" doc:"Tenants whom it serves in a mode of their own"`
+	ModeSince   *time.Time        `json:"mode_since,omitempty" doc:"When its mode was last set beside its settings"`
+	ModeBy      string            `json:"mode_by,omitempty" doc:"guard: it fell back by itself; rollout; or who set it. For admins"`
+	ModeWhy     string            `json:"mode_why,omitempty" doc:"For admins"`
+	ModeLog     []string          `json:"mode_log,omitempty" doc:"What led to it, if it fell back. For admins"`
+	Fallbacks   int               `json:"fallbacks" doc:"How often it fell back to static by itself"`
+	Fallback    string            `json:"fallback,omitempty" doc:"Why it is static, if it fell back and nobody has set a mode since"`
 }
 
 // Loan is what a pool has lent to another, and how that came back.
@@ -306,7 +314,7 @@ type Loan struct {
 
 // PoolMode is the mode that a pool shall have.
 type PoolMode struct {
-	Mode string `json:"mode" enum:"static,dynamic" doc:"static: whole GPUs, exclusive. dynamic: slices and shares, and what idles is taken back"`
+	Mode string `json:"mode" enum:"static,shadow,dynamic" doc:"static: whole GPUs, exclusive. shadow: static, and it says what dynamic would do. dynamic: slices and shares, and what idles is taken back"`
 }
 
 // TenantSpec is what an admin sets of a tenant.

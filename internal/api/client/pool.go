@@ -37,12 +37,6 @@ func (c *Client) Pools(ctx context.Context) ([]apitype.Pool, error) {
 	return collect(list[apitype.Pool](ctx, c, "/v1/pools", nil))
 }
 
-// SetMode sets the mode of a pool and returns the pool. Admins only.
-func (c *Client) SetMode(ctx context.Context, pool, mode string) (p apitype.Pool, err error) {
-	err = c.do(ctx, call{method: http.MethodPut, path: "/v1/pools/" + url.PathEscape(pool) + "/mode", body: apitype.PoolMode{Mode: mode}, again: true}, &p)
-	return p, err
-}
-
 // Tenants lists the tenants that the token may see, by name.
 func (c *Client) Tenants(ctx context.Context) ([]apitype.Tenant, error) {
 	return collect(list[apitype.Tenant](ctx, c, "/v1/tenants", nil))
