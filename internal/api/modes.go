@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
-	"github.com/gpupool/gpupool/internal/elastic"
 	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -65,25 +64,20 @@ func (s *server) shadow(_ context.Context, in *struct {
 	var out apitype.Shadow
 	var err error
 	s.host.Read(func(e *engine.Engine) {
-		var x elastic.Estimate
-		if x, err = e.Shadow(in.Name); err != nil {
-			return
-		}
-		for _, p := range e.Pools() {
-			if p.Name == in.Name {
-				out = shadowOf(p, x, e.Now())
-			}
+		x, refused := e.Shadow(in.Name)
+		if err = refused; err == nil {
+			out = shadowOf(x, e.Now())
 		}
 	})
 	return answerOf(out, err)
 }
 
-func shadowOf(p engine.PoolView, x elastic.Estimate, now work.Time) apitype.Shadow {
-	out := apitype.Shadow{Pool: p.Name, Mode: string(p.InForce), Since: now.Add(-x.For).Std(), GPUs: x.Static, Needed: x.GPUs, Mean: x.Mean, Most: x.Most,
-		Parks: x.Parks, Wakes: x.Wakes, Idle: x.Idle, IdleIf: x.IdleIf, Tells: p.InForce == work.Shadow}
-	out.Sentence = fmt.Sprintf("%s holds %.1f GPUs; dynamic would have needed about %d", p.InForce, x.Static, x.GPUs)
+func shadowOf(x engine.Shadow, now work.Time) apitype.Shadow {
+	out := apitype.Shadow{Pool: x.Pool, Mode: string(x.Mode), Since: now.Add(-x.For).Std(), GPUs: x.Static, Needed: x.GPUs, Mean: x.Mean, Most: x.Most,
+		Parks: x.Parks, Wakes: x.Wakes, Idle: x.Idle, IdleIf: x.IdleIf, Tells: x.Mode == work.Shadow}
+	out.Sentence = fmt.Sprintf("%s holds %.1f GPUs; dynamic would have needed about %d", x.Mode, x.Static, x.GPUs)
 	if x.Wakes > 0 {
-		out.Sentence += fmt.Sprintf(", so that %.0f %% of %d wakes find a GPU at once", 100*elastic.Found, x.Wakes)
+		out.Sentence += fmt.Sprintf(", so that %.0f %% of %d wakes find a GPU at once", 100*x.Found, x.Wakes)
 	}
 	out.Sentence += fmt.Sprintf(", %.1f of them held on average; it would have made %d moves; idle %.0f %%, and %.0f %% then", x.Mean, x.Parks+x.Wakes, 100*x.Idle, 100*x.IdleIf)
 	return out

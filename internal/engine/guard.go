@@ -108,8 +108,8 @@ func (e *Engine) countMoves(f Fact) {
 		if f.Runs != 0 {
 			e.noteMove(f.Task, elastic.Count{Moves: 1}, "was woken and has GPUs again", "")
 		}
-	case Resized:
-		e.noteMove(f.Owner.Task, elastic.Count{Moves: 1}, "has another size", "")
+	case Resizing:
+		e.noteMove(f.Owner.Task, elastic.Count{Moves: 1}, "is resized", f.Reason.Msg)
 	case MoveFailed:
 		if l := e.tasks[f.Task].lease; l != nil && l.Parts[0].Phase == PhaseCarving {
 			e.tasks[f.Task].pool.guard.jitter.CarveFailed(e.now)

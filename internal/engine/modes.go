@@ -39,10 +39,15 @@ func (p *pool) wants(t *Task) work.Request {
 
 // grants is a request of a task as a pool's mode grants it.
 func (p *pool) grants(s *work.Spec, r work.Request) work.Request {
-	switch {
-	case p.modeFor(s.Tenant) != work.Dynamic:
+	if p.modeFor(s.Tenant) != work.Dynamic {
 		return r.WholeGPUs()
-	case s.NoShare && r.IsPart():
+	}
+	return dynamically(s, r)
+}
+
+// dynamically is a request of a task as a dynamic pool grants it.
+func dynamically(s *work.Spec, r work.Request) work.Request {
+	if s.NoShare && r.IsPart() {
 		r.Isolation = work.IsolationMIG
 	}
 	return r

@@ -94,7 +94,7 @@ func (e *Engine) enterShade(t *Task) {
 	if t.Size != nil {
 		r = *t.Size
 	}
-	t.Shade = Shade{Milli: e.cluster.LeastMilli(t.pool.Name, r)}
+	t.Shade = Shade{Milli: e.cluster.LeastMilli(t.pool.Name, dynamically(t.Spec, r))}
 	if t.Shade.Milli == 0 {
 		return // it asks for no GPU
 	}
@@ -207,17 +207,25 @@ func (e *Engine) tellWoken(t *Task) {
 }
 
 // Shadow is what a pool would have held as a dynamic one, since it was last that, or began.
-func (e *Engine) Shadow(name string) (elastic.Estimate, error) {
+type Shadow struct {
+	elastic.Estimate
+	Pool  string
+	Mode  work.PoolMode // in force
+	Found float64       // share of the wakes that find a GPU at once with Estimate.GPUs
+}
+
+// Shadow says what a pool would hold that is not dynamic.
+func (e *Engine) Shadow(name string) (Shadow, error) {
 	p := e.pools[name]
 	switch {
 	case p == nil:
-		return elastic.Estimate{}, work.Errorf(work.CodeNotFound, "pool %q is not known", name)
+		return Shadow{}, work.Errorf(work.CodeNotFound, "pool %q is not known", name)
 	case p.mode() == work.Dynamic:
-		return elastic.Estimate{}, work.Errorf(work.CodeConflict, "pool %s is dynamic: only a static pool, or one in shadow mode, says what it would do", name)
+		return Shadow{}, work.Errorf(work.CodeConflict, "pool %s is dynamic: only a static pool, or one in shadow mode, says what it would do", name)
 	}
 	s := shadowState{p.shadow.tally, slices.Clone(p.shadow.pending)}
 	s.pass(e.now)
-	return s.tally.Estimate(e.now, e.hostSize(name)), nil
+	return Shadow{s.tally.Estimate(e.now, e.hostSize(name)), name, p.mode(), elastic.Found}, nil
 }
 
 // hostSize is how many GPUs most GPUs of a pool are together with in a host.

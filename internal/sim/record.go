@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpupool/gpupool/internal/elastic"
 	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -48,15 +47,15 @@ type Point struct {
 // Outcome is a column and what its plots are drawn from.
 type Outcome struct {
 	Column
-	Virtual   time.Duration     // from the first submission possible to the last word
-	InUse     []Point           // GPUs with anything on them
-	InLine    []Point           // tasks waiting
-	Waits     []float64         // seconds, sorted
-	Slowdowns []float64         // sorted
-	Said      int               // finished tasks whose length was predicted, from others' or as told, when they came
-	Within    int               // of Said, those that ended within the 90th percentile that was said
-	Shadow    *elastic.Estimate // what a static run says a dynamic one would need; nil = nothing
-	stopped   bool              // ended early as hopeless
+	Virtual   time.Duration  // from the first submission possible to the last word
+	InUse     []Point        // GPUs with anything on them
+	InLine    []Point        // tasks waiting
+	Waits     []float64      // seconds, sorted
+	Slowdowns []float64      // sorted
+	Said      int            // finished tasks whose length was predicted, from others' or as told, when they came
+	Within    int            // of Said, those that ended within the 90th percentile that was said
+	Shadow    *engine.Shadow // what a static run says a dynamic one would need; nil = nothing
+	stopped   bool           // ended early as hopeless
 }
 
 // holding is what the recorder keeps of a lease.
