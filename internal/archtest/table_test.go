@@ -35,7 +35,8 @@ var table = []row{
 	{"queue", core, "gpu work", "orders tasks; where they fit is not its business"},
 	{"forecast", core, "gpu work", "predicts from finished tasks alone"},
 	{"elastic", core, "gpu work placement queue forecast", "weighs what waits against what runs"},
-	{"engine", core, "gpu work placement queue forecast elastic", "the only package that composes the core"},
+	{"books", core, "work", "adds up what was held; what a report makes of it is an edge's business"},
+	{"engine", core, "gpu work placement queue forecast elastic books", "the only package that composes the core"},
 
 	{"driver", port, "gpu work", "says what a set of GPUs can do, in core words"},
 	{"driver/drivertest", port, "driver gpu work", "the suite every driver passes"},

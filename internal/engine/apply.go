@@ -71,6 +71,7 @@ func (e *Engine) apply(f Fact) {
 	default:
 		e.applyLease(f)
 	}
+	e.bookFact(f)
 }
 
 func (e *Engine) applyPool(p work.Pool) {
@@ -89,7 +90,7 @@ func (e *Engine) applyPool(p work.Pool) {
 		}
 		return
 	}
-	e.pools[p.Name] = &pool{Pool: p, full: true, accounts: map[string]*account{}, blocked: placement.ModelSet{}, number: len(e.lines)}
+	e.pools[p.Name] = &pool{Pool: p, full: true, accounts: map[string]*account{}, blocked: placement.ModelSet{}, number: len(e.lines), books: newPoolBooks(e.now)}
 	e.pools[p.Name].recount(e.now)
 	e.pools[p.Name].shadow.tally.Reset(e.now)
 	e.order = append(e.order, p.Name)
@@ -354,6 +355,7 @@ func (e *Engine) count(t *Task, p *Part, sign int) {
 	}
 	e.changeUse(t.Spec.Tenant, func(u *use) { u.milli += sign * p.Milli() })
 	e.charge(t, p.Part, sign)
+	e.book(t, p.Part, sign)
 }
 
 // wake asks for a pass over everyone who waits in a pool.

@@ -17,7 +17,7 @@ func (e *Engine) Check() error {
 	if err := e.cluster.Check(); err != nil { // overlap, legal layouts, sharers, the index
 		return err
 	}
-	for _, check := range []func() error{e.checkKept, e.checkParked, e.checkMoves, e.checkDebts, e.checkOwners, e.checkTenants, e.checkLeases, e.checkTasks, e.checkSums, e.checkCounts, e.checkGuards, e.checkShadows, e.checkRollout} {
+	for _, check := range []func() error{e.checkKept, e.checkParked, e.checkMoves, e.checkDebts, e.checkOwners, e.checkTenants, e.checkLeases, e.checkTasks, e.checkSums, e.checkCounts, e.checkGuards, e.checkShadows, e.checkRollout, e.checkBooks} {
 		if err := check(); err != nil {
 			return err
 		}

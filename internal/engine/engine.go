@@ -167,6 +167,7 @@ type Task struct {
 	inLine         bool
 	looked         work.Time      // when it was last asked whether others could take less for it
 	neighbours     neighbours     // on a GPU that it shares; not kept over a restart
+	book           booked         // how it stands in the books
 	asked          work.Time      // when others were last asked in vain to yield for it
 	window         elastic.Window // what was measured of it; not kept over a restart
 	ends, foreseen work.Time      // when it is expected to end, and when that was foreseen; see endOf

@@ -40,6 +40,7 @@ type pool struct {
 	byTenant map[string]work.PoolMode // tenants whom it serves in a mode of their own
 	guard    guardState
 	shadow   shadowState
+	books    poolBooks
 }
 
 // push puts a task into line.

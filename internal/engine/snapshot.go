@@ -38,6 +38,7 @@ type snapshot struct {
 	Forecast forecast.State `json:"forecast"`
 	Parted   []Parted       `json:"parted,omitempty"` // by pair
 	Rollout  *Rollout       `json:"rollout,omitempty"`
+	Books    *booksState    `json:"books,omitempty"`
 }
 
 // poolState is what a pool keeps beside its settings and its tasks.
@@ -64,7 +65,7 @@ type hostState struct {
 func (e *Engine) Snapshot() ([]byte, error) {
 	s := snapshot{Version: snapshotVersion, Now: e.now, LastID: e.lastID, Models: e.learned, Ended: e.ended,
 		Tasks: e.sortedTasks(), Leases: e.sortedLeases(), Tenants: e.Tenants(),
-		Accounts: e.accountStates(), Forecast: e.forecast.State(), Parted: e.partedPairs(), Rollout: e.rollout}
+		Accounts: e.accountStates(), Forecast: e.forecast.State(), Parted: e.partedPairs(), Rollout: e.rollout, Books: e.booksState()}
 	for _, name := range e.order {
 		s.Pools = append(s.Pools, e.pools[name].Pool)
 		s.Demand = append(s.Demand, e.cluster.Demand(name))
@@ -164,6 +165,7 @@ func (e *Engine) restoreRest(s snapshot) {
 	}
 	e.rollout = s.Rollout
 	e.watchPhase()
+	e.restoreBooks(s.Books)
 }
 
 func (e *Engine) restoreTask(t *Task) {
