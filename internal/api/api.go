@@ -85,6 +85,7 @@ func (s *server) handler() (http.Handler, error) {
 	s.leaseRoutes()
 	s.poolRoutes()
 	s.modeRoutes()
+	s.reportRoutes()
 	s.tenantRoutes()
 	s.eventRoutes()
 	asJSON, err := json.Marshal(s.api.OpenAPI())

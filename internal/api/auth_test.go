@@ -51,6 +51,7 @@ var matrix = map[string]struct {
 	"start-rollout":   {at("/v1/rollout"), `{"pools":["main"]}`, 403, 403, 409},
 	"get-rollout":     {at("/v1/rollout"), "", 403, 403, 404}, // there was none
 	"stop-rollout":    {at("/v1/rollout"), "", 403, 403, 409},
+	"report":          {at("/v1/report"), "", 200, 200, 200},
 	"list-pools":      {at("/v1/pools"), "", 200, 200, 200},
 	"list-tenants":    {at("/v1/tenants"), "", 200, 200, 200},
 	"get-tenant":      {at("/v1/tenants/alice"), "", 404, 200, 200},

@@ -59,7 +59,7 @@ var table = []row{
 	{"baseline", edge, "", "published placement rules, to compare with; the product itself never uses them"},
 	{"bench", shell, "baseline sim host engine placement queue gpu work driver driver/fake trace", "measures the core against published rules and itself"},
 
-	{"api", edge, "host engine gpu work runner api/apitype", "the server side: asks the host, shows the engine's view"},
+	{"api", edge, "host engine books gpu work runner api/apitype", "the server side: asks the host, shows the engine's view"},
 	{"api/apitype", edge, "gpu work", "what goes over the wire, for both sides"},
 	{"api/client", edge, "api/apitype gpu work", "the Go service type every other edge uses"},
 	{"web", edge, "api/client api/apitype gpu work", "a client of the API, never of the engine"},

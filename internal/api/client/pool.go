@@ -37,6 +37,18 @@ func (c *Client) Pools(ctx context.Context) ([]apitype.Pool, error) {
 	return collect(list[apitype.Pool](ctx, c, "/v1/pools", nil))
 }
 
+// ReportQuery says what a report is about; the zero value is all that is kept, by pool.
+type ReportQuery struct {
+	From, To string // days in UTC, 2026-11-30, both included
+	By       string // pool, tenant or day
+}
+
+// Report says what was held of GPUs, and what a static site would have held for the same tasks.
+func (c *Client) Report(ctx context.Context, q ReportQuery) (r apitype.Report, err error) {
+	err = c.do(ctx, get("/v1/report", values("from", q.From, "to", q.To, "by", q.By)), &r)
+	return r, err
+}
+
 // Tenants lists the tenants that the token may see, by name.
 func (c *Client) Tenants(ctx context.Context) ([]apitype.Tenant, error) {
 	return collect(list[apitype.Tenant](ctx, c, "/v1/tenants", nil))

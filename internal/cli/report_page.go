@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"bytes"
+	_ "embed" // the page's template
+	"fmt"
+	"html/template"
+	"image/color"
+	"io"
+	"strings"
+	"time"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	drawing "gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/gpupool/gpupool/internal/api/apitype"
+)
+
+//go:embed report.html
+var savingsHTML string
+
+// savingsChart is a plot with its title, as SVG.
+type savingsChart struct {
+	Title string
+	SVG   template.HTML
+}
+
+// curve is a figure day by day; a day without one is left out.
+type curve struct {
+	name   string
+	colour color.Color
+	dashes []vg.Length
+	of     func(apitype.ReportRow) (float64, bool)
+}
+
+// The colours of internal/sim: they differ in lightness too, and the lines in dashes.
+var (
+	staticColour = color.RGBA{R: 0xb4, G: 0x53, B: 0x09, A: 0xff}
+	heldColour   = color.RGBA{R: 0x1d, G: 0x4e, B: 0x89, A: 0xff}
+	staticDashes = []vg.Length{vg.Points(5), vg.Points(2)}
+)
+
+// savingsPage writes one self-contained page.
+func savingsPage(w io.Writer, s *savings) error {
+	page := struct {
+		Sentences, Head []string
+		Rows            [][]string
+		Charts          []savingsChart
+	}{Sentences: s.sentences()}
+	if !s.nothing() {
+		page.Head = s.head(false)
+		for _, x := range s.all() {
+			page.Rows = append(page.Rows, s.cells(x, false))
+		}
+		for _, c := range savingsCurves() {
+			chart, err := dayChart(c.title, c.y, s.days, c.curves)
+			if err != nil {
+				return fmt.Errorf("draw the report: %w", err)
+			}
+			page.Charts = append(page.Charts, chart)
+		}
+	}
+	t, err := template.New("report").Parse(savingsHTML)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, page)
+}
+
+type savingsPlot struct {
+	title, y string
+	curves   []curve
+}
+
+func savingsCurves() []savingsPlot {
+	share := func(x, of float64) (float64, bool) {
+		if of <= 0 {
+			return 0, false
+		}
+		return 100 * x / of, true
+	}
+	return []savingsPlot{
+		{"GPUs, mean of each day", "GPUs", []curve{
+			{"static", staticColour, staticDashes, func(x apitype.ReportRow) (float64, bool) { return x.StaticMean, true }},
+			{"held", heldColour, nil, func(x apitype.ReportRow) (float64, bool) { return x.HeldHours / max(x.Hours, 1e-9), x.Hours > 0 }},
+		}},
+		{"GPUs, most at once on each day", "GPUs", []curve{
+			{"static", staticColour, staticDashes, func(x apitype.ReportRow) (float64, bool) { return float64(x.StaticPeak), true }},
+			{"in use", heldColour, nil, func(x apitype.ReportRow) (float64, bool) {
+				if x.InUsePeak == nil {
+					return 0, false
+				}
+				return float64(*x.InUsePeak), true
+			}},
+		}},
+		{"Idle share of the time that was measured", "%", []curve{
+			{"static", staticColour, staticDashes, func(x apitype.ReportRow) (float64, bool) {
+				return share(x.StaticIdle, x.StaticHours-x.StaticUnknown)
+			}},
+			{"held", heldColour, nil, func(x apitype.ReportRow) (float64, bool) { return share(x.HeldIdle, x.HeldHours-x.HeldUnknown) }},
+		}},
+	}
+}
+
+// dayChart draws figures over days: a step for each day.
+func dayChart(title, y string, days []apitype.ReportRow, curves []curve) (savingsChart, error) {
+	p := plot.New()
+	p.X.Label.Text, p.Y.Label.Text = "day (UTC)", y
+	p.X.Tick.Marker = plot.TimeTicks{Format: time.DateOnly}
+	p.Y.Min = 0
+	p.Legend.Top = true
+	for _, c := range curves {
+		var points plotter.XYs
+		for _, x := range days {
+			at, err := time.Parse(time.DateOnly, x.Day)
+			if err != nil {
+				return savingsChart{}, fmt.Errorf("the server names a day %q: expected one such as 2026-11-30", x.Day)
+			}
+			if v, known := c.of(x); known {
+				points = append(points, plotter.XY{X: float64(at.Unix()), Y: v})
+				points = append(points, plotter.XY{X: float64(at.AddDate(0, 0, 1).Unix()), Y: v})
+			}
+		}
+		if len(points) == 0 {
+			continue
+		}
+		line, err := plotter.NewLine(points)
+		if err != nil {
+			return savingsChart{}, err
+		}
+		line.Color, line.Dashes, line.Width = c.colour, c.dashes, vg.Points(1.4)
+		p.Add(line)
+		p.Legend.Add(c.name, line)
+	}
+	p.Add(plotter.NewGrid())
+	canvas := vgsvg.New(24*vg.Centimeter, 9*vg.Centimeter)
+	p.Draw(drawing.New(canvas))
+	var b bytes.Buffer
+	if _, err := canvas.WriteTo(&b); err != nil {
+		return savingsChart{}, err
+	}
+	_, svg, _ := strings.Cut(b.String(), "<svg") // without the XML prolog, which HTML does not know
+	svg = "<svg role=\"img\" aria-label=\"" + template.HTMLEscapeString(title) + "\"" + svg
+	return savingsChart{title, template.HTML(svg)}, nil //nolint:gosec // drawn here from numbers and fixed words
+}
