@@ -227,7 +227,7 @@ func (s *savings) cells(x apitype.ReportRow, wide bool) []string {
 	if x.InUsePeak != nil && x.InUseMean != nil {
 		inUse, fewer = both(*x.InUsePeak, *x.InUseMean), both(x.StaticPeak-*x.InUsePeak, x.StaticMean-*x.InUseMean)
 	}
-	out := []string{nameOf(x), fmt.Sprintf("%.1f", x.StaticHours), fmt.Sprintf("%.1f", x.HeldHours), percent(x.StaticHours-x.HeldHours, x.StaticHours),
+	out := []string{nameOf(x), gpuHours(x.StaticHours), gpuHours(x.HeldHours), percent(x.StaticHours-x.HeldHours, x.StaticHours),
 		both(x.StaticPeak, x.StaticMean), inUse, fewer, idleShare(x.StaticIdle, x.StaticHours, x.StaticUnknown), idleShare(x.HeldIdle, x.HeldHours, x.HeldUnknown),
 		percent(x.StaticUnknown, x.StaticHours)}
 	if s.Saved != nil {
@@ -238,6 +238,18 @@ func (s *savings) cells(x apitype.ReportRow, wide bool) []string {
 			fmt.Sprint(x.Succeeded), fmt.Sprint(x.Failed), fmt.Sprint(x.Cancelled), fmt.Sprint(x.Expired), fmt.Sprint(x.Moves), fmt.Sprint(x.MoveFailed), fmt.Sprint(x.Preempted))
 	}
 	return out
+}
+
+// gpuHours writes few hours with more digits.
+func gpuHours(h float64) string {
+	digits := 1
+	switch {
+	case h < 1:
+		digits = 4
+	case h < 100:
+		digits = 2
+	}
+	return strconv.FormatFloat(h, 'f', digits, 64)
 }
 
 func percent(x, of float64) string {
@@ -273,8 +285,8 @@ func (s *savings) sentences() []string {
 	if s.nothing() {
 		return []string{"No GPU was held from " + when + ": there is nothing to compare yet. Figures begin with the first task that gets a GPU, and with the version of gpupool that keeps them."}
 	}
-	out := []string{fmt.Sprintf("From %s (%s): a static site would have held %.1f GPU hours for the same tasks, %.1f were held: %s saved.",
-		when, span(s.Until.Sub(s.Since)), t.StaticHours, t.HeldHours, cmp.Or(percent(t.StaticHours-t.HeldHours, t.StaticHours), "nothing"))}
+	out := []string{fmt.Sprintf("From %s (%s): a static site would have held %s GPU hours for the same tasks, %s were held: %s saved.",
+		when, span(s.Until.Sub(s.Since)), gpuHours(t.StaticHours), gpuHours(t.HeldHours), cmp.Or(percent(t.StaticHours-t.HeldHours, t.StaticHours), "nothing"))}
 	out = append(out, "GPUs are the most at once, and the mean. Idle shares are of the time that was measured.")
 	if t.InUsePeak != nil && t.InUseMean != nil {
 		out = append(out, fmt.Sprintf("Static would have needed %d GPUs at once (mean %.1f); %d were in use (mean %.1f).", t.StaticPeak, t.StaticMean, *t.InUsePeak, *t.InUseMean))
@@ -291,9 +303,15 @@ func (s *savings) sentences() []string {
 		case m.Migration > 0:
 			out = append(out, fmt.Sprintf("The migration cost of %.2f %s is not paid back at that rate: nothing was saved.", m.Migration, m.Currency))
 		}
+		if s.Until.Sub(s.Since) < shortest {
+			out = append(out, "That is a short time to judge by: a month may be quite another.")
+		}
 	}
 	return out
 }
+
+// shortest is the time that should be behind what is said of a month.
+const shortest = 7 * 24 * time.Hour
 
 // savingsCSV has a line for each row and the total; its header names the units.
 func savingsCSV(w io.Writer, s *savings) error {
