@@ -60,7 +60,7 @@ func (s *server) report(ctx context.Context, in *ReportQuery) (*answer[apitype.R
 	today := books.DayOf(now)
 	r := reporting{from: max(from, today-books.Keep+1), to: min(to, today), now: now, partial: !who(ctx).admin}
 	for _, p := range all {
-		if p, any := visible(p, who(ctx)); any {
+		if p, seen := visible(p, who(ctx)); seen {
 			r.pools = append(r.pools, p)
 		}
 	}
@@ -104,21 +104,6 @@ func (r reporting) span(from, to int, pools ...engine.PoolBooks) (since, until w
 	return min(max(since, dayStart(from)), until), until
 }
 
-// sum adds up the days of several pools or tenants: the most at once of each is of another
-// moment, and each would have needed its own.
-func sum(each ...[]books.Day) (out books.Day) {
-	for _, days := range each {
-		var one books.Day
-		for _, d := range days {
-			one.Add(d)
-		}
-		static, inUse := out.PeakStatic+one.PeakStatic, out.PeakInUse+one.PeakInUse
-		out.Add(one)
-		out.PeakStatic, out.PeakInUse = static, inUse
-	}
-	return out
-}
-
 func (r reporting) report(by string) apitype.Report {
 	since, until := r.span(r.from, r.to, r.pools...)
 	r.from = min(max(r.from, books.DayOf(since)), r.to)
@@ -127,12 +112,12 @@ func (r reporting) report(by string) apitype.Report {
 	for _, p := range r.pools {
 		all = append(all, p.Whole)
 	}
-	out.Total = row(sum(all...), until.Sub(since), true)
+	out.Total = row(books.Sum(all...), until.Sub(since), true)
 	switch by {
 	case "pool":
 		for _, p := range r.pools {
 			from, to := r.span(r.from, r.to, p)
-			x := row(sum(p.Whole), to.Sub(from), true)
+			x := row(books.Sum(p.Whole), to.Sub(from), true)
 			x.Pool = p.Pool
 			out.Rows = append(out.Rows, x)
 		}
@@ -168,7 +153,7 @@ func (r reporting) byTenant(rows []apitype.ReportRow) []apitype.ReportRow {
 	}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		from, to := r.span(r.from, r.to, in[name]...)
-		x := row(sum(of[name]...), to.Sub(from), false)
+		x := row(books.Sum(of[name]...), to.Sub(from), false)
 		x.Tenant = name
 		rows = append(rows, x)
 	}
@@ -185,7 +170,7 @@ func (r reporting) byDay(rows []apitype.ReportRow, first, last int) []apitype.Re
 			}
 		}
 		from, to := r.span(day, day, r.pools...)
-		x := row(sum(of...), to.Sub(from), true)
+		x := row(books.Sum(of...), to.Sub(from), true)
 		x.Day = date(day)
 		rows = append(rows, x)
 	}

@@ -54,7 +54,7 @@ var table = []row{
 
 	{"host", shell, "engine gpu work driver runner journal", "the single writer: core and ports, no concrete one"},
 	{"trace", edge, "", "reads files into its own rows"},
-	{"sim", shell, "host engine elastic gpu work placement queue driver driver/fake runner journal journal/memory trace",
+	{"sim", shell, "host engine books elastic gpu work placement queue driver driver/fake runner journal journal/memory trace",
 		"the same host and engine, on fake hardware in virtual time"},
 	{"baseline", edge, "", "published placement rules, to compare with; the product itself never uses them"},
 	{"bench", shell, "baseline sim host engine placement queue gpu work driver driver/fake trace", "measures the core against published rules and itself"},

@@ -102,6 +102,21 @@ func (d *Day) Add(o Day) {
 	d.add(o.Counts)
 }
 
+// Sum adds up the days of several accounts: the most at once of each is of another moment,
+// and each would have needed its own.
+func Sum(each ...[]Day) (out Day) {
+	for _, days := range each {
+		var one Day
+		for _, d := range days {
+			one.Add(d)
+		}
+		static, inUse := out.PeakStatic+one.PeakStatic, out.PeakInUse+one.PeakInUse
+		out.Add(one)
+		out.PeakStatic, out.PeakInUse = static, inUse
+	}
+	return out
+}
+
 // Keep is how many days an account keeps.
 const Keep = 400
 

@@ -173,6 +173,7 @@ func comparisonTable(w io.Writer, r *sim.Comparison) {
 		rows = append(rows, []string{x.Name, x.Static, x.Pooled})
 	}
 	tabs(w, []string{"", "STATIC", "POOLED"}, rows)
+	fmt.Fprintln(w, r.Saved)
 	fmt.Fprintf(w, "%s of virtual time in %.1f s, %.0f decisions per second\n", sim.Seconds(r.VirtualS), r.WallS, r.DecisionsPerS)
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "note: %s\n", n)

@@ -59,7 +59,7 @@ func (r *recount) add(at work.Time, f Fact) error {
 func (r *recount) pass(at work.Time) {
 	const day = 24 * time.Hour
 	for r.last < at {
-		end := min(work.Time((r.last/work.Time(day)+1)*work.Time(day)), at)
+		end := min((r.last/work.Time(day)+1)*work.Time(day), at)
 		static, gpus := map[string]int64{}, map[string]map[int]bool{}
 		for _, x := range r.now {
 			static[x.pool] += x.static / 1000

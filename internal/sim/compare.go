@@ -18,6 +18,7 @@ type Comparison struct {
 	DecisionsPerS float64  `json:"decisions_per_s"` // of both columns, by wall time
 	Static        Column   `json:"static"`
 	Pooled        Column   `json:"pooled"`
+	Saved         Saved    `json:"saved"` // by the books of the pooled run
 	Notes         []string `json:"notes,omitempty"`
 
 	static, pooled *Outcome
@@ -45,7 +46,7 @@ func Compare(ctx context.Context, s Setup, cluster string) (*Comparison, error) 
 	c := &Comparison{
 		Trace: s.Trace.Name, Synthetic: s.Trace.Synthetic, Seed: s.Seed, Cluster: cluster,
 		VirtualS: max(static.Virtual, pooled.Virtual).Seconds(), WallS: time.Since(began).Seconds(),
-		Static: static.Column, Pooled: pooled.Column, Notes: notes(s), static: static, pooled: pooled,
+		Static: static.Column, Pooled: pooled.Column, Saved: pooled.Saved, Notes: notes(s), static: static, pooled: pooled,
 	}
 	c.DecisionsPerS = float64(static.Decisions+pooled.Decisions) / c.WallS
 	return c, nil

@@ -55,6 +55,7 @@ type Outcome struct {
 	Said      int            // finished tasks whose length was predicted, from others' or as told, when they came
 	Within    int            // of Said, those that ended within the 90th percentile that was said
 	Shadow    *engine.Shadow // what a static run says a dynamic one would need; nil = nothing
+	Saved     Saved          // by its books
 	stopped   bool           // ended early as hopeless
 }
 
@@ -299,6 +300,7 @@ func (r *recorder) outcome() *Outcome {
 		}
 	}
 	o.Virtual = r.last.Sub(epoch)
+	o.Saved = savedOf(r.sim.writer.Engine, o.Virtual)
 	r.usesOf(o)
 	o.Within, o.Said = r.sim.writer.Engine.Coverage()
 	o.Waiting = r.inLine
