@@ -244,6 +244,8 @@ func (s *savings) cells(x apitype.ReportRow, wide bool) []string {
 func gpuHours(h float64) string {
 	digits := 1
 	switch {
+	case h == 0:
+		digits = 0
 	case h < 1:
 		digits = 4
 	case h < 100:

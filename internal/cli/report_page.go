@@ -60,7 +60,9 @@ func savingsPage(w io.Writer, s *savings) error {
 			if err != nil {
 				return fmt.Errorf("draw the report: %w", err)
 			}
-			page.Charts = append(page.Charts, chart)
+			if chart.SVG != "" {
+				page.Charts = append(page.Charts, chart)
+			}
 		}
 	}
 	t, err := template.New("report").Parse(savingsHTML)
@@ -105,13 +107,14 @@ func savingsCurves() []savingsPlot {
 	}
 }
 
-// dayChart draws figures over days: a step for each day.
+// dayChart draws figures over days: a step for each day. Without any figure it draws nothing.
 func dayChart(title, y string, days []apitype.ReportRow, curves []curve) (savingsChart, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = "day (UTC)", y
-	p.X.Tick.Marker = plot.TimeTicks{Format: time.DateOnly}
+	p.X.Tick.Marker = dayTicks(days)
 	p.Y.Min = 0
 	p.Legend.Top = true
+	drawn := false
 	for _, c := range curves {
 		var points plotter.XYs
 		for _, x := range days {
@@ -134,7 +137,12 @@ func dayChart(title, y string, days []apitype.ReportRow, curves []curve) (saving
 		line.Color, line.Dashes, line.Width = c.colour, c.dashes, vg.Points(1.4)
 		p.Add(line)
 		p.Legend.Add(c.name, line)
+		drawn = true
 	}
+	if !drawn {
+		return savingsChart{}, nil
+	}
+	p.Y.Max *= 1.15 // room for the legend
 	p.Add(plotter.NewGrid())
 	canvas := vgsvg.New(24*vg.Centimeter, 9*vg.Centimeter)
 	p.Draw(drawing.New(canvas))
@@ -145,4 +153,17 @@ func dayChart(title, y string, days []apitype.ReportRow, curves []curve) (saving
 	_, svg, _ := strings.Cut(b.String(), "<svg") // without the XML prolog, which HTML does not know
 	svg = "<svg role=\"img\" aria-label=\"" + template.HTMLEscapeString(title) + "\"" + svg
 	return savingsChart{title, template.HTML(svg)}, nil //nolint:gosec // drawn here from numbers and fixed words
+}
+
+// dayTicks are at the beginning of days, as many as there is room for.
+func dayTicks(days []apitype.ReportRow) plot.ConstantTicks {
+	const room = 8
+	var out plot.ConstantTicks
+	every := (len(days) + room - 1) / room
+	for i, x := range days {
+		if at, err := time.Parse(time.DateOnly, x.Day); err == nil && i%every == 0 {
+			out = append(out, plot.Tick{Value: float64(at.Unix()), Label: x.Day})
+		}
+	}
+	return out
 }
