@@ -34,13 +34,7 @@ func (r *Runner) Suspend(ctx context.Context, id runner.ID) error {
 	}
 	clean := 0 // looks in a row that found nobody running: a process may have forked, and ended, between two
 	for range 1000 {
-		running := 0
-		for _, pid := range descendants(shim) {
-			if st := stat(pid); len(st) > 0 && !slices.Contains([]string{"T", "t", "Z", "X"}, st[0]) {
-				running++
-				syscall.Kill(pid, syscall.SIGSTOP) //nolint:errcheck // gone already, then
-			}
-		}
+		running := stopAll(shim)
 		if clean++; running > 0 {
 			clean = 0
 		}
@@ -63,6 +57,31 @@ func (r *Runner) Suspend(ctx context.Context, id runner.ID) error {
 	}
 	r.goOn(shim)
 	return errors.Join(fmt.Errorf("member %s was not suspended: some of its processes do not stop", id), err, r.restore(context.WithoutCancel(ctx), held, nil))
+}
+
+// stopAll tells every process below a shim to stop and returns how many ran still. A
+// process that waits for its child to execute a program (vfork: shells and Python start
+// programs so) cannot stop before that has; so the child, if it was stopped first, goes on
+// for a moment.
+func stopAll(shim int) (running int) {
+	all := descendants(shim)
+	waits := map[string]bool{}
+	for _, pid := range all {
+		switch st := stat(pid); {
+		case len(st) < 2 || slices.Contains([]string{"T", "t", "Z", "X"}, st[0]):
+			continue
+		case st[0] == "D":
+			waits[strconv.Itoa(pid)] = true
+		}
+		running++
+		syscall.Kill(pid, syscall.SIGSTOP) //nolint:errcheck // gone already, then
+	}
+	for _, pid := range all {
+		if st := stat(pid); len(st) > 1 && st[0] == "T" && waits[st[1]] {
+			syscall.Kill(pid, syscall.SIGCONT) //nolint:errcheck // gone already, then
+		}
+	}
+	return running
 }
 
 // Resume implements runner.Suspender.

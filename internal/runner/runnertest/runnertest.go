@@ -49,6 +49,7 @@ func Run(t *testing.T, place func(t *testing.T) (open func() runner.Runner)) {
 		{"lists and forgets", forget}, {"knows what it does not know", unknown}, {"a wait can be given up", giveUp},
 		{"runs many", many}, {"keeps logs", logs}, {"follows logs", follow}, {"a talkative member does not hang", talkative},
 		{"suspends and resumes", suspends}, {"stops a suspended member", stopSuspended}, {"cannot suspend what ended", suspendEnded},
+		{"suspends one that starts programs", suspendForking},
 		{"stops with the signal that is named", signals}, {"sends no other signal before the kill", signalOnly}, {"a signal outlives a restart", signalLater},
 	} {
 		t.Run(x.name, func(t *testing.T) {

@@ -89,3 +89,16 @@ func suspendEnded(t *testing.T, s *suite) {
 		t.Error("a member that is not known was resumed")
 	}
 }
+
+// suspendForking: one that starts programs all the time is caught at any moment of that,
+// also while it waits for a child to have begun, when it cannot stop.
+func suspendForking(t *testing.T, s *suite) {
+	r := s.suspender(t)
+	id, count := s.counter(t)
+	for range 40 {
+		must(t, r.Suspend(s.ctx, id))
+		was := count()
+		must(t, r.Resume(s.ctx, id, nil))
+		s.until(t, "it counts again", func() bool { return count() != was && count() != "" })
+	}
+}
