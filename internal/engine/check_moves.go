@@ -60,11 +60,11 @@ func (e *Engine) checkDebts() error {
 		}
 	}
 	for _, d := range e.Debts() {
-		if key := [2]string{d.Lender, d.Borrower}; held[key] != d.Milli {
+		key := [2]string{d.Lender, d.Borrower}
+		if held[key] != d.Milli {
 			return fmt.Errorf("pool %s is said to have lent %d thousandths to %s, whose tasks hold %d of it", d.Lender, d.Milli, d.Borrower, held[key])
-		} else {
-			delete(held, key)
 		}
+		delete(held, key)
 	}
 	for key, milli := range held { // order: any fault will do
 		if milli > 0 && e.pools[key[0]] != nil {

@@ -211,13 +211,22 @@ func (e *Engine) onLent(t *Task) bool {
 	return false
 }
 
-// find finds a place. GPUs that parked tasks left go last, those that most have a right to
-// at the very last, and never to someone who cannot be asked to leave.
+// find finds a place, not beside a task that it does not go together with.
 func (e *Engine) find(t *Task, q placement.Query) []work.Part {
-	for _, g := range e.apartFrom(t, q.Request) {
-		defer e.cluster.Unkeep(e.onlyGPU(g))
+	apart := e.apartFrom(t, q.Request)
+	for _, g := range apart {
 		e.cluster.Keep(e.onlyGPU(g))
 	}
+	parts := e.findLent(t, q)
+	for _, g := range apart {
+		e.cluster.Unkeep(e.onlyGPU(g))
+	}
+	return parts
+}
+
+// findLent finds a place. GPUs that parked tasks left go last, those that most have a right
+// to at the very last, and never to someone who cannot be asked to leave.
+func (e *Engine) findLent(t *Task, q placement.Query) []work.Part {
 	if len(e.liens) == 0 {
 		return e.cluster.Find(q)
 	}
