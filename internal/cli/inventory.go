@@ -159,7 +159,7 @@ func (a *App) poolsCmd() *cobra.Command {
 			})
 		}),
 	}
-	c.AddCommand(a.setModeCmd(), a.shadowCmd())
+	c.AddCommand(a.setModeCmd(), a.shadowCmd(), a.lendingCmd())
 	return c
 }
 

@@ -30,6 +30,19 @@ func TestModeEvents(t *testing.T) {
 	}
 }
 
+func TestLendingTable(t *testing.T) {
+	var b bytes.Buffer
+	lendingTable(&b, []loan{
+		{"q", apitype.Loan{Borrower: "p", GPUs: 1.5, GPUHours: 20.25, Loans: 7, Called: 2, MeanS: 12, LongestS: 75}},
+		{"q", apitype.Loan{Borrower: "r", Loans: 1}},
+	})
+	for _, want := range []string{"q       p         1.5       20.25      7      2           12s      1m15s", "q       r         0         0          1      0           -        -"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+}
+
 func TestModeTables(t *testing.T) {
 	got := aboutModes(apitype.Pool{Name: "p", Mode: "static", Fallback: "pool p fell back", ModeLog: []string{"a move"}, TenantModes: map[string]string{"b": "dynamic", "a": "shadow"}})
 	want := "pool p fell back|  a move|pool p is shadow for tenant a|pool p is dynamic for tenant b"

@@ -19,6 +19,9 @@ func (e *Engine) whyWaiting(t *Task) work.Reason {
 	}
 	r := p.wants(t)
 	q := placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: r}
+	if why := e.whyApart(p, t, q); why.Code != "" {
+		return why
+	}
 	if e.cluster.Find(q) != nil {
 		if e.find(t, q) == nil {
 			return work.Reasonf(work.WaitGPUs, "needs %s; what is free was left by parked tasks, which have a right to it, and this one cannot be asked to leave (no-preempt)", r)
@@ -42,6 +45,19 @@ func (e *Engine) whyWaiting(t *Task) work.Reason {
 		why.Msg += until
 	}
 	return why
+}
+
+// whyApart says that the only room is beside work that a task does not go together with.
+func (e *Engine) whyApart(p *pool, t *Task, q placement.Query) work.Reason {
+	if len(e.parted) == 0 {
+		return work.Reason{}
+	}
+	lifted := e.lift(p)
+	defer e.restore(p, lifted)
+	if len(e.apartFrom(t, q.Request)) == 0 || e.cluster.Find(q) == nil || e.find(t, q) != nil {
+		return work.Reason{}
+	}
+	return work.Reasonf(work.WaitGPUs, "needs %s; there is room only beside work that it slows down, or is slowed down by, on a GPU that they share", q.Request)
 }
 
 // whyTurn says why a task waits that would fit.
