@@ -35,19 +35,31 @@ type Plan struct {
 // lookEvery is how often it is looked at whether running tasks should be resized.
 const lookEvery = time.Minute
 
-// supple reports whether there is anything that could be done with a running task.
+// supple reports whether there is anything that could be done with a running task: it
+// agreed to be restarted, or it shares a GPU, or would, and has too much or too little.
 func (e *Engine) supple(t *Task) bool {
-	return !t.Spec.External() && (t.Spec.OnResize == work.ResizeRestart || t.Spec.Request.IsPart() || e.onIdle(t) == work.IdleShare)
+	switch {
+	case t.Spec.External():
+		return false
+	case t.Spec.OnResize == work.ResizeRestart:
+		return true
+	case t.Use.Kind == elastic.Unknown || t.Use.Kind == elastic.Steady:
+		return false
+	}
+	return t.Spec.Request.IsPart() || e.onIdle(t) == work.IdleShare
 }
 
 // enrolSupple keeps the list of a pool's running tasks that may be moved.
 func (e *Engine) enrolSupple(t *Task, runs bool) {
 	p := t.pool
-	i, is := slices.BinarySearchFunc(p.supple, t, byNumber)
-	switch {
-	case is && !runs:
+	should := runs && e.supple(t)
+	if !should && len(p.supple) == 0 {
+		return
+	}
+	switch i, is := slices.BinarySearchFunc(p.supple, t, byNumber); {
+	case is && !should:
 		p.supple = slices.Delete(p.supple, i, i+1)
-	case !is && runs && e.supple(t):
+	case !is && should:
 		p.supple = slices.Insert(p.supple, i, t)
 		e.lookLater(p)
 	}

@@ -89,6 +89,7 @@ func (e *Engine) applyJudged(f Judged) {
 		p.idle = slices.Insert(p.idle, i, t)
 		e.watchIdle(t)
 	}
+	e.enrolSupple(t, t.State == work.StateRunning)
 }
 
 func byNumber(a, b *Task) int { return int(a.ID) - int(b.ID) }
@@ -125,6 +126,7 @@ func (e *Engine) notIdle(t *Task) {
 		t.pool.idle = slices.Delete(t.pool.idle, i, i+1)
 	}
 	t.Use = elastic.Use{}
+	e.enrolSupple(t, t.State == work.StateRunning)
 }
 
 // lookAtIdle does what is to be done with a task that idles, now that it may be worth it.
