@@ -81,8 +81,8 @@ type Allocation struct {
 	Retries  int      `yaml:"retries" default:"5" doc:"Allocations that may fail before the task fails: the fault then follows the task, not the GPU."`
 	Grace    Duration `yaml:"grace" default:"10s" doc:"Between SIGTERM and SIGKILL for tasks that name none: time to write a checkpoint."`
 	Topology []string `yaml:"topology,omitempty" example:"[rack]" doc:"Host labels that name groups of hosts near each other, widest first, such as [zone, rack]: a gang stays within one group where it can. Empty: rack."`
-	Smallest string   `yaml:"smallest_slice" default:"1/7" since:"automatic resizing" doc:"Smallest slice handed out automatically: the finest MIG cut of a seven-slice board."`
-	Largest  string   `yaml:"largest_slice" default:"1/2" since:"automatic resizing" doc:"Largest slice handed out automatically: whole GPUs only when asked for."`
+	Smallest string   `yaml:"smallest_slice" default:"1/7" doc:"Smallest slice given to a light task without being asked for: the finest MIG cut of a seven-slice board."`
+	Largest  string   `yaml:"largest_slice" default:"1/2" doc:"Largest slice given so; a task that needs more keeps its whole GPU."`
 }
 
 // Sharing is about several tasks on one GPU.

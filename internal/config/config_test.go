@@ -155,7 +155,7 @@ pools:
 		t.Fatal(err)
 	}
 	none, half := 0.0, 0.5
-	idle := work.PoolElastic{Low: 0.6, High: 0.9, Spare: 0.7, IdleBelow: 0.05, Cooldown: 2 * time.Minute, Warn: 30 * time.Second, PerHour: 60, PerTask: 2,
+	idle := work.PoolElastic{Low: 0.6, High: 0.9, Spare: 0.7, IdleBelow: 0.05, Cooldown: 2 * time.Minute, Warn: 30 * time.Second, PerHour: 60, PerTask: 2, Smallest: 143, Largest: 500,
 		OnIdle: map[work.Class]work.IdleAction{work.Training: work.IdleKeep, work.Inference: work.IdleKeep, work.Interactive: work.IdleKeep},
 		After:  map[work.Class]time.Duration{work.Training: 30 * time.Minute, work.Inference: 30 * time.Minute, work.Interactive: 30 * time.Minute},
 		Guard:  work.Guard{Window: 30 * time.Minute, Moves: 30, FailedMoves: 0.2, Carves: 10, Slowdown: 0.5}}
@@ -223,7 +223,7 @@ func TestElastic(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := work.PoolElastic{
-		Low: 0.6, High: 0.9, Spare: 0.7, IdleBelow: 0.05, Cooldown: 2 * time.Minute, Warn: time.Minute, PerHour: 5, PerTask: 1, Exempt: []string{"ann", "team=oncall"},
+		Low: 0.6, High: 0.9, Spare: 0.7, IdleBelow: 0.05, Cooldown: 2 * time.Minute, Warn: time.Minute, PerHour: 5, PerTask: 1, Exempt: []string{"ann", "team=oncall"}, Smallest: 143, Largest: 500,
 		Guard:  work.Guard{Window: 30 * time.Minute, Moves: 30, FailedMoves: 0.2, Carves: 10, Slowdown: 0.5},
 		OnIdle: map[work.Class]work.IdleAction{work.Training: work.IdleShare, work.Inference: work.IdleKeep, work.Interactive: work.IdlePark},
 		After:  map[work.Class]time.Duration{work.Training: 30 * time.Minute, work.Inference: 3 * time.Minute, work.Interactive: 30 * time.Minute},

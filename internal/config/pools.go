@@ -31,10 +31,20 @@ func (c Config) workPool(p Pool) work.Pool {
 		out.TTL = time.Duration(p.TTL)
 	}
 	out.Elastic = c.Elastic.pool()
+	out.Elastic.Smallest, out.Elastic.Largest = thousandths(c.Allocation.Smallest), thousandths(c.Allocation.Largest)
 	if q.ScaleOut.Any() {
 		out.ScaleOutEvery = time.Duration(q.ScaleOut.Cooldown)
 	}
 	return out
+}
+
+// thousandths of a GPU that a fraction is, which was checked before.
+func thousandths(fraction string) int {
+	r, err := work.ParseGPUs(fraction)
+	if err != nil {
+		return 0
+	}
+	return r.Milli + 1000*r.GPUs
 }
 
 // or is what was given, or else x.

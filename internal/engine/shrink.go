@@ -263,8 +263,13 @@ func (e *Engine) smallerPart(v *Task) (change, bool) {
 	if !ok || v.Use.Kind != elastic.Light || v.Use.MemMiB <= 0 || v.Spec.NoShare || s.Mode == gpu.ModeShared {
 		return change{}, false
 	}
+	x := v.pool.Elastic
+	needs := max(e.needs(v, s), v.Spec.MinMilli, cmp.Or(x.Smallest, 142))
+	if needs > cmp.Or(x.Largest, 500) {
+		return change{}, false
+	}
 	r := v.Spec.Request
-	to := work.Request{Milli: min(max(e.needs(v, s), v.Spec.MinMilli, 1), 999), GPUMemMiB: v.Use.MemMiB * 5 / 4, Models: r.Models, CPUMilli: r.CPUMilli, MemMiB: r.MemMiB}
+	to := work.Request{Milli: needs, GPUMemMiB: v.Use.MemMiB * 5 / 4, Models: r.Models, CPUMilli: r.CPUMilli, MemMiB: r.MemMiB}
 	smaller := false
 	for _, f := range to.FitPart(e.cluster.Geometry(s.GPU).Model) {
 		smaller = smaller || f.Milli < s.Milli

@@ -149,6 +149,8 @@ type PoolElastic struct {
 	After     map[Class]time.Duration `json:"after,omitempty"`      // idle for so long before anything is done although nobody waits for the GPUs
 	Cooldown  time.Duration           `json:"cooldown,omitempty"`   // between two moves of one task; default 2 min
 	Exempt    []string                `json:"exempt,omitempty"`     // tenants, and labels as key=value, that nothing is taken from
+	Smallest  int                     `json:"smallest,omitempty"`   // thousandths of a GPU that a light task is given at the least; default a seventh
+	Largest   int                     `json:"largest,omitempty"`    // and at the most: one that needs more keeps what it has; default a half
 	Warn      time.Duration           `json:"warn,omitempty"`       // between the announcement of a move that takes something and the move; default 30 s
 	PerHour   int                     `json:"per_hour,omitempty"`   // restarts for a resize or a move in any hour; default 60
 	PerTask   int                     `json:"per_task,omitempty"`   // of one task in any hour; default 2
