@@ -114,6 +114,8 @@ func (s Spec) Resized(milli int) (Request, error) {
 	switch {
 	case asked == 0:
 		return r, Errorf(CodeConflict, "a task that asks for %s has no other size: only whole GPUs and fractions of one have", r)
+	case milli != asked && least == most:
+		return r, Errorf(CodeConflict, "the task agreed to no other size than %g GPUs: submit it with --min and --max", float64(asked)/1000)
 	case milli < least || milli > most:
 		return r, Errorf(CodeConflict, "the task agreed to %g to %g GPUs, not to %g: submit it with --min and --max", float64(least)/1000, float64(most)/1000, float64(milli)/1000)
 	case r.GPUs > 0 && milli%1000 != 0:
