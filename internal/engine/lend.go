@@ -51,11 +51,13 @@ func (e *Engine) placeAwake(t *Task, part work.Part) {
 	e.command(e.carveCmd(t.lease, 0))
 }
 
-// makeWay asks others on the host of a woken task to give it n GPUs: those who idle are
-// parked, longest idle first; then guests of its own GPUs yield, or are parked where they
-// can be.
+// makeWay asks others on the host of a woken task to give it n GPUs. First guests that lose
+// little, who lose least first; then those who idle are parked, longest idle first; then the
+// other guests yield, or are parked where they can be. Guests are whoever is on its own
+// GPUs, and tasks of other pools, which have no right to any.
 func (e *Engine) makeWay(t *Task, part *Part, n int) {
 	h := e.cluster.Hosts[part.Host]
+	own := t.pool.Name == h.Pool
 	var idle, guests []*Task
 	seen := map[work.TaskID]bool{}
 	for _, g := range h.GPUs {
@@ -66,43 +68,84 @@ func (e *Engine) makeWay(t *Task, part *Part, n int) {
 			}
 			seen[l.Task] = true
 			v := l.of
-			switch mine := slices.Contains(e.liens[g], t); {
+			switch lent := slices.Contains(e.liens[g], t) || own && e.guest(l); {
 			case l.Closing || l.Parts[0].Phase == PhaseSuspending || l.Parts[0].Phase == PhaseVacating:
 				n -= len(l.Parts[min(held.Owner.Member, len(l.Parts)-1)].Slices) // it goes already
 			case v.Use.Kind == elastic.Idle && e.mayPark(v) && e.now.Sub(v.Use.Since) >= wakeIdle:
 				idle = append(idle, v)
-			case mine && v.State == work.StateRunning && !v.Spec.External() && !v.Spec.NoPreempt && (e.onIdle(v) != work.IdlePark || e.now >= t.Queued.Add(lendBound)):
+			case lent && v.State == work.StateRunning && !v.Spec.External() && !v.Spec.NoPreempt && (e.onIdle(v) != work.IdlePark || e.now >= t.Queued.Add(lendBound)):
 				guests = append(guests, v)
 			}
 		}
 	}
 	slices.SortStableFunc(idle, func(a, b *Task) int { return cmp.Compare(a.Use.Since, b.Use.Since) })
-	for _, v := range idle {
-		if n <= 0 {
-			return
-		}
-		n -= len(v.lease.Parts[0].Slices)
-		e.park(v, work.Reasonf(work.Idle, "parked, as its GPUs were not used for %s%s and %s, which was woken, needs one; gpupool wake %d lets it go on",
-			inSeconds(e.now.Sub(v.Use.Since)), loaded(v.Use), taskList([]work.TaskID{t.ID}, e.owns(v)), v.ID))
+	slices.SortStableFunc(guests, func(a, b *Task) int { return cmp.Compare(e.loses(a), e.loses(b)) })
+	cheap := 0
+	for cheap < len(guests) && e.loses(guests[cheap]) <= littleWork && e.onIdle(guests[cheap]) != work.IdlePark {
+		cheap++
 	}
-	for _, v := range guests {
+	for i, v := range slices.Concat(guests[:cheap], idle, guests[cheap:]) {
 		if n <= 0 {
 			return
 		}
-		n--
-		why := work.Reasonf(work.Preempted, "it was a guest on a GPU of %s, which was woken; it goes back to its place in line", taskList([]work.TaskID{t.ID}, e.owns(v)))
-		if e.onIdle(v) == work.IdlePark && v.Stuck == 0 && e.parkable(v) { // it loses nothing
-			e.park(v, why)
-			e.emit(Woken{v.ID, "its pool, as it was not idle"})
+		if i >= cheap && i < cheap+len(idle) {
+			n -= len(v.lease.Parts[0].Slices)
+			e.park(v, work.Reasonf(work.Idle, "parked, as its GPUs were not used for %s%s and %s, which was woken, needs one; gpupool wake %d lets it go on",
+				inSeconds(e.now.Sub(v.Use.Since)), loaded(v.Use), taskList([]work.TaskID{t.ID}, e.owns(v)), v.ID))
 			continue
 		}
-		e.close(v.lease, work.Queued, why)
+		n--
+		e.sendAway(v, t)
 	}
 	if n > 0 {
 		e.timers.add(e.now.Add(wakeLook), timerPass, work.Owner{Task: t.ID, Member: t.pool.number})
 		t.asked = e.now.Add(wakeLook).Add(-reclaimEvery)
 	}
 }
+
+// sendAway takes its GPUs from a guest: it is parked where it can be, as it loses nothing
+// then, else it goes back to its place in line.
+func (e *Engine) sendAway(v, t *Task) {
+	why := work.Reasonf(work.Preempted, "it was a guest on a GPU of %s, which was woken; it goes back to its place in line", taskList([]work.TaskID{t.ID}, e.owns(v)))
+	if e.onIdle(v) == work.IdlePark && v.Stuck == 0 && e.parkable(v) {
+		e.park(v, why)
+		e.emit(Woken{v.ID, "its pool, as it was not idle"})
+		return
+	}
+	e.close(v.lease, work.Queued, why)
+}
+
+// littleWork is what a guest may lose so that it goes before a task that idles, which would be
+// felt when that wakes.
+const littleWork = 10 * time.Minute
+
+// loses is how much work a task would lose if it stopped now.
+func (e *Engine) loses(t *Task) time.Duration {
+	return e.now.Sub(t.Started) + t.Carried - e.saved(t, e.now)
+}
+
+// sleepers counts the tasks of a host that may want a GPU of it again, and those that hold one
+// and may sleep there.
+func (e *Engine) sleepers(host int) int {
+	n := 0
+	for _, g := range e.cluster.Hosts[host].GPUs {
+		for _, t := range e.liens[g] {
+			if t.lease.Parts[0].Was[0].GPU == g {
+				n++
+			}
+		}
+		for _, held := range e.cluster.GPUs[g].Held {
+			if t := e.tasks[held.Owner.Task]; t != nil && e.onIdle(t) == work.IdlePark {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// perSleeper is how much work of others it is worth not to crowd a host by one more for each
+// of its GPUs.
+const perSleeper = 10 * time.Minute
 
 // Bounds of waking. wakeIdle is how long a task must have been idle for a woken one to
 // take its GPU; lendBound is how long a woken one waits for
@@ -114,11 +157,14 @@ const (
 )
 
 // parkFor parks idle tasks that are worth it, so that a task finds room. It reports
-// whether it did.
+// whether it did, or leaves it to guests of the pool first.
 func (e *Engine) parkFor(p *pool, t *Task) (parks bool) {
 	r := p.wants(t)
 	if len(p.idle) == 0 || r.HostOnly() || t.State == work.Parked {
 		return false
+	}
+	if p.guests > 0 && t.pool == p && (t.asked == 0 || e.now >= t.asked.Add(reclaimEvery)) {
+		return true // guests go first, if any can
 	}
 	each := max(r.GPUs, 1)
 	rooms := e.idleRooms(p, r)

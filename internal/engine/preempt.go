@@ -141,6 +141,10 @@ func (x *reclaimer) claim(o work.Owner) (placement.Claim, bool) {
 	if guest {
 		k.Tenant = "" // it has no right to what it holds: that is nobody's budget
 	}
+	if ok && e.onIdle(x.t) == work.IdlePark { // it will want a GPU of this very host whenever it wakes, as those do that sleep there
+		h := v.lease.Parts[0].Host
+		k.Lost += int64(e.sleepers(h)) * int64(perSleeper/time.Millisecond) / int64(len(e.cluster.Hosts[h].GPUs))
+	}
 	return k, ok
 }
 
