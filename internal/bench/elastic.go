@@ -61,24 +61,42 @@ type ElasticScenario struct {
 	Bound          int             `json:"bound"`                 // GPUs: see what
 	BoundIs        string          `json:"bound_is"`
 	Saving         *float64        `json:"saving"`       // 1 - pooled/static
-	ShadowError    *float64        `json:"shadow_error"` // gpus_shadow/gpus_pooled - 1
+	ShadowError    *float64        `json:"shadow_error"` // gpus_shadow/gpus_pooled - 1; of notebooks alone, where training is beside them
 	OverCommon     *float64        `json:"over_common"`
-	IdleStatic     *float64        `json:"idle_static"` // of the GPU time held
+	IdleStatic     *float64        `json:"idle_static"` // of the time of GPUs held, in which nothing computes; of notebooks: of all GPUs
 	IdlePooled     *float64        `json:"idle_pooled"`
-	IdleWaiting    *float64        `json:"idle_while_waiting"` // pooled: of the cluster's GPU time while someone waits for a whole GPU
-	WaitMeanRatio  *float64        `json:"wait_mean_ratio"`    // pooled/static, of requests, or of tasks where there are none
-	WaitP99S       *float64        `json:"wait_p99_s"`         // pooled
-	SlowdownP95    *float64        `json:"slowdown_p95"`       // pooled
-	SlowdownStatic *float64        `json:"slowdown_p95_static"`
+	UnusedStatic   *float64        `json:"unused_static"` // 1 - mean utilisation of the GPU time held
+	UnusedPooled   *float64        `json:"unused_pooled"`
+	IdleWaiting    *float64        `json:"idle_while_waiting"`   // pooled: of the time of all GPUs while someone waits
+	UnusedWaiting  *float64        `json:"unused_while_waiting"` // likewise, 1 - mean utilisation
+	WaitMeanRatio  *float64        `json:"wait_mean_ratio"`      // pooled/static, of requests, or of tasks where there are none
+	WaitP99S       *float64        `json:"wait_p99_s"`           // pooled
+	SlowdownP95    *float64        `json:"slowdown_p95"`         // pooled: over what a request, or a task, takes with everything at hand
+	SlowdownStatic *float64        `json:"slowdown_p95_static"`  // the same apart
+	SlowdownRatio  *float64        `json:"slowdown_p95_ratio"`   // of these two: what pooling does
+	SlowdownMoves  *float64        `json:"slowdown_p95_moves"`   // pooled with a GPU for each task: what parking does alone, without queueing for GPUs
+	SlowdownTasks  *float64        `json:"slowdown_tasks_p95"`   // pooled: of tasks with requests, all their requests together
 	MovesPerTask   *float64        `json:"moves_per_task"`
 	WithinStatic   *float64        `json:"started_within_10s_static"`
 	Within         *float64        `json:"started_within_10s"`
+	Beside         *ElasticBeside  `json:"beside,omitempty"`    // training on the same GPUs
+	GPUsKept       int             `json:"gpus_kept,omitempty"` // of training: pooled, if no task can be restarted in another size
 	Targets        []ElasticTarget `json:"targets"`
 	Runs           int             `json:"runs"`
 	WallS          float64         `json:"wall_s"`
 	Static         *sim.Column     `json:"static,omitempty"`
 	Pooled         *sim.Column     `json:"pooled,omitempty"`
 	notes          []string
+	computing      float64 // of training: the share of the GPU time held in which it computes
+	several        float64 // and the share that tasks of several GPUs hold
+}
+
+// ElasticBeside is training that is lent what notebooks leave idle.
+type ElasticBeside struct {
+	GPUs        int     `json:"gpus_static"`       // that it has apart
+	HoursApart  float64 `json:"work_hours_static"` // GPU hours of work done in the same time, without loading
+	Hours       float64 `json:"work_hours"`        // pooled
+	Preemptions int     `json:"preemptions"`       // pooled: how often it was told to leave
 }
 
 // hostModel and hostMiB are of the simulated hosts: eight H100s and 2 TiB, as the nodes

@@ -68,7 +68,8 @@ func (o *ElasticOptions) silos(ctx context.Context, name string) (*ElasticScenar
 	s := &ElasticScenario{Synthetic: t.Synthetic, Tasks: len(w.all.Tasks), GPUsStatic: sum * elasticEach, GPUsPooled: lent * elasticEach, GPUsCommon: common * elasticEach,
 		Bound: common * elasticEach, BoundIs: "what the search found for one pool for all, in hosts of 8, at the same 99th percentile of waits; not a strict bound: waits do not fall at every step, and another order of the queue may do with fewer", Runs: w.runs}
 	s.of(static, pooled)
-	s.IdleStatic, s.IdlePooled, s.MovesPerTask, s.IdleWaiting = nil, nil, nil, nil // the trace does not say what tasks use
+	s.IdleStatic, s.IdlePooled, s.UnusedStatic, s.UnusedPooled, s.MovesPerTask = nil, nil, nil, nil, nil // the trace does not say what tasks use
+	s.SlowdownP95, s.SlowdownStatic, s.SlowdownRatio = new(pooled.SlowdownP95), new(static.SlowdownP95), ratio(pooled.SlowdownP95, static.SlowdownP95)
 	s.OverCommon = ratio(float64(lent), float64(common))
 	s.WaitMeanRatio, s.WaitP99S = ratio(pooled.WaitMean, static.WaitMean), new(pooled.WaitP99)
 	s.notes = append(s.notes, fmt.Sprintf("days %.0f to %.0f of the trace, tasks of up to %d GPUs (%d larger ones, with %.1f %% of the GPU hours, are left out), %d silos; apart needs %.2f times what one pool does, lending %.2f times; the one pool waits %.0f s at the 99th percentile, lending %.0f s",

@@ -39,7 +39,7 @@ func TestElasticDrawn(t *testing.T) {
 	if texts[0] != texts[1] {
 		t.Error("the same seed gave other numbers")
 	}
-	for key := range strings.FieldsSeq("name gpus_static gpus_pooled gpus_shadow shadow_error saving idle_static idle_pooled wait_mean_ratio slowdown_p95 moves_per_task started_within_10s started_within_10s_static bound targets met") {
+	for key := range strings.FieldsSeq("name gpus_static gpus_pooled gpus_shadow shadow_error saving idle_static idle_pooled unused_static unused_pooled wait_mean_ratio slowdown_p95 slowdown_p95_ratio beside work_hours moves_per_task started_within_10s started_within_10s_static bound targets met") {
 		if !strings.Contains(texts[0], `"`+key+`":`) {
 			t.Errorf("JSON lacks %s", key)
 		}

@@ -14,13 +14,14 @@ func (a *App) benchElasticCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "elastic", Short: "How many GPUs it saves to lend those that idle, and what that costs", Args: cobra.NoArgs,
 		Long: `Replays workloads whose GPUs are idle much of the time through the engine that serves, on fake
-hardware in virtual time: a market of models, notebooks, silos of a company, and training as it
-is published to use its GPUs. Each is kept apart, and pooled on the fewest GPUs that do.
+hardware in virtual time: a market of models, notebooks that lend to training, silos of a company,
+and training as it is published to use its GPUs. Each is kept apart, and pooled on the fewest
+GPUs that do.
 
 --trace is a folder that holds serving, itp, philly, openb and utilisation. Without serving, the
 market is drawn from formulas; silos and training are left out where their folders are missing.
-The table says which targets were met and why others were not; that changes nothing about the
-exit code.
+The table says which targets were met, and of the others which cannot be, by what bound, or why
+they were not; that changes nothing about the exit code.
 
 Not measured: a journal on disk, the API, real processes and real GPUs.`,
 		Example: `  gpupool bench elastic

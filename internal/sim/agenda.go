@@ -45,8 +45,10 @@ const (
 	rouses  // it was suspended with work to do
 	ends    // its time is over
 	beat    // all idle tasks are measured
+	worked  // a task with a pace may have ended
 	suspended
 	resumed
+	resized
 
 	ofUse = loaded // the first of them
 )
@@ -65,13 +67,13 @@ func (a *agenda) first() *agendum {
 
 func (a *agenda) next() work.Time { return a.first().at }
 
-// add notes what is due a while after now, which never goes back.
-func (a *agenda) add(now work.Time, after time.Duration, what happening, o work.Owner) {
+// add notes what is due a while after now, which never goes back, and returns its number.
+func (a *agenda) add(now work.Time, after time.Duration, what happening, o work.Owner) uint64 {
 	a.added++
 	x := agendum{now.Add(after), a.added, o, what}
 	if after == 0 {
 		a.line = append(a.line, x)
-		return
+		return x.n
 	}
 	a.heap = append(a.heap, x)
 	i := len(a.heap) - 1
@@ -84,6 +86,7 @@ func (a *agenda) add(now work.Time, after time.Duration, what happening, o work.
 		i = up
 	}
 	a.heap[i] = x
+	return x.n
 }
 
 func (a *agenda) pop() agendum {

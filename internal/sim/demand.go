@@ -51,6 +51,9 @@ func (d *demands) spec(i int, s *work.Spec) {
 	x := &d.tasks[i]
 	pr, _ := work.ParsePriority(x.Priority) // newDemands has seen it
 	*s = work.Spec{Name: x.Name, Tenant: tenantOf(x), Pool: d.first, Priority: pr, Class: work.Class(x.Class), Request: d.request(x), Command: replayed, TTL: -1}
+	if x.Grace > 0 {
+		s.Grace, s.OnResize = x.Grace, work.ResizeRestart
+	}
 	if d.pools[x.Pool] {
 		s.Pool = x.Pool
 	}

@@ -18,8 +18,7 @@ import (
 // allows. A request that comes while it is suspended wakes it; those that it was at stay
 // where they were until it goes on. If its process is ended they begin again.
 //
-// A task with phases runs as any other does, and is only measured. That tasks on shares of
-// one GPU slow each other down is not simulated.
+// A task with phases runs at its pace, and is measured.
 type life struct {
 	x     *trace.Task
 	task  work.TaskID
@@ -34,6 +33,7 @@ type life struct {
 
 	arrived, next int // of its requests: those that came, and those begun
 	at            []request
+	took, takes   time.Duration // of those that ended: from coming to the end, and what they take
 	phase         int
 }
 
@@ -80,6 +80,9 @@ func (s Setup) pools(mode work.PoolMode) []work.Pool {
 	out := slices.Clone(s.Pools)
 	for i := range out {
 		out[i].Mode = mode
+		if out[i].Elastic.Guard == (work.Guard{}) {
+			out[i].Elastic.Guard = work.NoGuard()
+		}
 	}
 	if len(out) > 0 {
 		return out
@@ -125,8 +128,8 @@ func (s *simulation) begins(now work.Time, o work.Owner) bool {
 	}
 	if o.Member == 0 {
 		l.turn++
-		l.owner, l.state, l.since = o, loading, now
-		s.due.add(now, l.x.Load, loaded, l.mark())
+		l.owner, l.state, l.since, l.phase = o, loading, now, -1
+		s.due.add(now, l.x.Load+s.reads(o.Task), loaded, l.mark())
 	}
 	if len(l.x.Requests) == 0 {
 		return false
@@ -146,10 +149,19 @@ func (s *simulation) lived(now work.Time, x agendum, evs *events) {
 	}
 	l := s.lives[x.owner.Task-1]
 	switch x.what {
+	case worked:
+		s.worked(now, x, evs)
+	case resized:
+		evs.list = append(evs.list, engine.ResizeDone{Owner: x.owner})
+	case phase:
+		if p := s.paces[x.owner.Task]; p != nil && p.turns == x.n {
+			s.nextPhase(now, l, evs)
+		}
 	case suspended:
 		evs.list = append(evs.list, engine.SuspendDone{Owner: x.owner})
 	case resumed:
 		evs.list = append(evs.list, engine.ResumeDone{Owner: x.owner})
+		s.continues(now, x.owner.Task)
 		s.resumes(now, l, evs)
 	case arrives:
 		s.arrived(now, l, evs)
@@ -174,13 +186,10 @@ func (s *simulation) turned(now work.Time, l *life, what happening, evs *events)
 		l.state = running
 		s.measured(now, l, 1, evs)
 		if len(l.x.Phases) > 0 {
-			l.phase = -1
 			s.nextPhase(now, l, evs)
 			return
 		}
 		s.serve(now, l, evs)
-	case phase:
-		s.nextPhase(now, l, evs)
 	case served:
 		i := slices.IndexFunc(l.at, func(r request) bool { return r.end <= now })
 		if i < 0 {
@@ -188,6 +197,7 @@ func (s *simulation) turned(now work.Time, l *life, what happening, evs *events)
 		}
 		r := l.at[i]
 		l.at = slices.Delete(l.at, i, i+1)
+		l.took, l.takes = l.took+now.Sub(r.came), l.takes+r.all
 		s.rec.uses.done(now.Sub(r.came), r.all)
 		s.serve(now, l, evs)
 	case rouses:
@@ -252,16 +262,18 @@ func (s *simulation) serve(now work.Time, l *life, evs *events) {
 
 // nextPhase measures the phase that ends and begins the next.
 func (s *simulation) nextPhase(now work.Time, l *life, evs *events) {
-	if t := s.writer.Engine.Task(l.task); t == nil || t.State.Terminal() || l.state != running {
+	p := s.paces[l.task]
+	if t := s.writer.Engine.Task(l.task); t == nil || t.State.Terminal() || l.state != running || p == nil {
 		return
 	}
+	p.count(now)
 	if l.phase >= 0 {
-		s.measured(now, l, l.x.Phases[l.phase].Compute, evs)
+		s.measured(now, l, s.rec.rows[l.task-1].busy, evs)
 	}
 	l.phase = (l.phase + 1) % len(l.x.Phases)
-	p := l.x.Phases[l.phase]
-	s.rec.setBusy(now, l.task, p.Compute)
-	s.due.add(now, max(p.For, time.Second), phase, l.mark())
+	p.step = max(l.x.Phases[l.phase].For, time.Second)
+	s.computes(now, l.task, l.x.Phases[l.phase].Compute)
+	s.expect(now, p)
 }
 
 // freeze stops everything that a task is at.
@@ -281,6 +293,7 @@ func (s *simulation) freeze(now work.Time, l *life, to lifeState) {
 
 // suspends stops a task where it is, and notes when that is done.
 func (s *simulation) suspends(now work.Time, o work.Owner) {
+	s.halts(now, o.Task, false)
 	if l := s.lives[o.Task-1]; l != nil {
 		s.freeze(now, l, asleep)
 		if len(l.at) > 0 || l.next < l.arrived { // someone else wanted its GPUs, or it was just too late
@@ -297,6 +310,14 @@ func (s *simulation) resumes(now work.Time, l *life, evs *events) {
 	}
 	l.turn++
 	l.state, l.woken, l.since = running, false, now
+	if len(l.x.Phases) > 0 {
+		if l.phase < 0 { // it was suspended before it computed
+			s.nextPhase(now, l, evs)
+			return
+		}
+		s.computes(now, l.task, l.x.Phases[l.phase].Compute)
+		return
+	}
 	for i := range l.at {
 		l.at[i].end = now.Add(l.at[i].left)
 		s.due.add(now, l.at[i].left, served, l.mark())

@@ -29,7 +29,7 @@ func TestLifeMarket(t *testing.T) {
 			t.Errorf("%s: the same seed gave other numbers", c.mode)
 		}
 		// Begun and left behind are all that came; nothing comes after a task's end.
-		if o.Requests != want || o.Begun > want || o.Finished != len(x.Tasks) || o.IdleByUse < 0 || o.IdleByUse > 1 {
+		if o.Requests != want || o.Begun > want || o.Finished != len(x.Tasks) || o.Idle < 0 || o.Idle > 1 {
 			t.Errorf("%s: %d requests in the trace, got %+v", c.mode, want, o.Column)
 		}
 		if parked := o.Moves > 0; parked != (c.mode == work.Dynamic) {
@@ -46,6 +46,6 @@ func TestLifeByHand(t *testing.T) {
 	o := run(t, setup(t, "1xH100-80GB", x), work.Static)
 	near(t, "wait", o.RequestMean, 5)
 	near(t, "slowdown", o.RequestSlow, 1.25)
-	near(t, "idle", o.IdleByUse, 0.8)
+	near(t, "idle", o.Idle, 0.8)
 	near(t, "within", o.Within10s, 1)
 }

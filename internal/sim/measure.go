@@ -17,9 +17,13 @@ func (s *simulation) samples(out []engine.UsageSample, now work.Time, l *life, c
 	if t == nil || t.Lease() == nil {
 		return out
 	}
-	for i := range t.Lease().Parts {
+	for i, part := range t.Lease().Parts {
+		of := compute
+		if held := part.Milli() * len(t.Lease().Parts); held > 0 { // it may hold less, or more, than it asked for
+			of = min(1, compute*float64(s.rec.rows[l.task-1].asked)/float64(held))
+		}
 		out = append(out, engine.UsageSample{Owner: work.Owner{Task: l.task, Epoch: t.Epoch, Member: i},
-			For: now.Sub(l.since), Compute: compute, MemMiB: s.memory(l.x)})
+			For: now.Sub(l.since), Compute: of, MemMiB: s.memory(l.x)})
 	}
 	l.since = now
 	return out
@@ -35,6 +39,10 @@ func (s *simulation) memory(x *trace.Task) int64 {
 
 func (s *simulation) parkPrice(id work.TaskID) elastic.Price {
 	return elastic.ParkPrice(s.memory(&s.setup.Trace.Tasks[s.row[id-1]]))
+}
+
+func (s *simulation) restartPrice(id work.TaskID) elastic.Price {
+	return elastic.RestartPrice(s.memory(&s.setup.Trace.Tasks[s.row[id-1]]))
 }
 
 func (s *simulation) beatSoon(now work.Time) {

@@ -74,8 +74,8 @@ type taskRow struct {
 	waited          time.Duration
 	asked           int32   // thousandths of GPUs
 	busy            float64 // share of what it asked for that computes
+	lit             bool    // it counts as computing
 	waiting         bool    // in line, for the first time or again from the beginning
-	whole           bool    // it asks for whole GPUs
 	parked, woken   bool
 	holds           int32 // 1 + its newest holding in recorder.leases, 0 = none
 }
@@ -87,11 +87,14 @@ type recorder struct {
 	leases    []holding
 	spare     []int32 // of leases, 1 + those that are over
 	onGPU     []int32 // slices on each GPU
+	busyOn    []int32 // of those, the ones that compute
+	busyGPUs  int     // with one that does
 	memMiB    int64   // of the cluster's first GPU model
 	last      work.Time
 	inUse     int
 	heldMilli int64
 	inLine    int
+	slow      int // tasks that ended later than Setup.Slow allows
 	out       Outcome
 
 	useTime, heldTime, usedTime         float64 // GPU seconds; milli GPU seconds twice
@@ -105,6 +108,7 @@ func newRecorder(s *simulation) *recorder {
 	r.rows = make([]taskRow, 0, s.total())
 	r.out.Waits = make([]float64, 0, s.total())
 	r.onGPU = make([]int32, GPUCount(s.setup.Hosts))
+	r.busyOn = make([]int32, len(r.onGPU))
 	r.out.GPUs = len(r.onGPU)
 	if gpus := s.writer.Engine.GPUs(); len(gpus) > 0 {
 		if _, m := s.writer.Engine.Cluster().Model(gpus[0].Model); m != nil {
@@ -131,7 +135,7 @@ func (r *recorder) take(now work.Time, facts []engine.Fact) {
 	for _, f := range facts {
 		switch f := f.(type) {
 		case engine.Submitted:
-			r.rows = append(r.rows, taskRow{submitted: r.sim.submitted(f.Task), queued: r.sim.submitted(f.Task), asked: int32(asked(f.Spec.Request, r.memMiB)), whole: f.Spec.Request.GPUs > 0})
+			r.rows = append(r.rows, taskRow{submitted: r.sim.submitted(f.Task), queued: r.sim.submitted(f.Task), asked: int32(asked(f.Spec.Request, r.memMiB))})
 			r.out.Tasks++
 			r.joined(&r.rows[len(r.rows)-1])
 		case engine.Placed:
@@ -159,7 +163,7 @@ func (r *recorder) pass(now work.Time) {
 	dt := now.Sub(r.last).Seconds()
 	r.useTime += float64(r.inUse) * dt
 	r.heldTime += float64(r.heldMilli) * dt
-	r.uses.pass(dt, len(r.onGPU))
+	r.uses.pass(dt, len(r.onGPU), r.busyGPUs, r.inLine > 0)
 	r.last = now
 }
 
@@ -225,7 +229,7 @@ func (r *recorder) became(now work.Time, f engine.Became) {
 	row := &r.rows[f.Task-1]
 	if row.running != 0 && f.State != work.StateRunning {
 		r.ran(row, now)
-		r.setBusy(now, f.Task, 0)
+		r.sim.computes(now, f.Task, 0)
 	}
 	back := row.parked
 	r.sleeps(row, f.State == work.Parked)
@@ -235,20 +239,25 @@ func (r *recorder) became(now work.Time, f engine.Became) {
 	switch f.State {
 	case work.StateRunning:
 		row.running = now
+		if u := r.sim.steady(f.Task); u > 0 {
+			r.sim.computes(now, f.Task, u)
+		}
 		if back {
 			break
 		}
 		r.startupSum += now.Sub(row.placed).Seconds()
 		r.starts++
-		if u := r.sim.steady(f.Task); u > 0 {
-			r.setBusy(now, f.Task, u)
-		}
 	case work.Queued:
 		row.queued = now
 		r.joined(row)
 	case work.Yielding:
-		r.out.Preemptions++
 		r.out.Decisions++
+		if f.Reason.Code == work.Resized || f.Reason.Code == work.Moved {
+			r.out.Resizes++
+			r.uses.moves++
+			break
+		}
+		r.out.Preemptions++
 	case work.Succeeded:
 		r.finished(now, row, f.Task)
 	case work.Expired:
@@ -272,7 +281,10 @@ func (r *recorder) finished(now work.Time, row *taskRow, id work.TaskID) {
 	r.out.Finished++
 	jct := now.Sub(row.submitted)
 	r.jctSum += jct.Seconds()
-	r.out.Slowdowns = append(r.out.Slowdowns, slowdown(jct, r.sim.duration(id)))
+	x := slowdown(jct, r.sim.duration(id))
+	if r.out.Slowdowns = append(r.out.Slowdowns, x); x > r.sim.setup.Slow {
+		r.slow++
+	}
 }
 
 // ran counts what a task used of what it asked for.
@@ -321,7 +333,7 @@ func (r *recorder) outcome() *Outcome {
 	slices.Sort(o.Waits)
 	slices.Sort(o.Slowdowns)
 	o.WaitMean, o.StartupMean = mean(o.Waits), r.startupSum/max(r.starts, 1)
-	o.SlowdownMean, o.SlowdownP99 = mean(o.Slowdowns), quantile(o.Slowdowns, 0.99)
+	o.SlowdownMean, o.SlowdownP95, o.SlowdownP99 = mean(o.Slowdowns), quantile(o.Slowdowns, 0.95), quantile(o.Slowdowns, 0.99)
 	o.WaitP50, o.WaitP95, o.WaitP99 = quantile(o.Waits, 0.50), quantile(o.Waits, 0.95), quantile(o.Waits, 0.99)
 	if o.Finished > 0 {
 		o.JCTMean = r.jctSum / float64(o.Finished)

@@ -42,6 +42,9 @@ type Setup struct {
 	// GiveUp is the share of all requests that may begin later than 10 s after they came: a
 	// run with more is ended, and its numbers are worth nothing. 0 = never.
 	GiveUp float64
+	// Slow is the slowdown that more than one task in twenty may not pass: a run with more is
+	// ended likewise. 0 = any.
+	Slow float64
 
 	// Progress is told how many tasks have ended, of how many. May be nil.
 	Progress func(done, total int)
@@ -62,8 +65,10 @@ type simulation struct {
 	slices   []driver.Slice // scratch of carryOut: the hardware keeps a copy
 	next     int            // first task of the trace that is not submitted
 	lives    []*life        // by task number - 1; nil = its use is not known
-	requests int            // of all tasks
-	beats    bool           // idle tasks are measured now and then
+	paces    map[work.TaskID]*pace
+	crowd    map[int][]*pace // of shared GPUs
+	requests int             // of all tasks
+	beats    bool            // idle tasks are measured now and then
 	rec      *recorder
 	stop     func(*recorder) bool // ends a hopeless run early; may be nil
 }
@@ -99,7 +104,7 @@ func newSimulation(ctx context.Context, s Setup, mode work.PoolMode) (*simulatio
 	if err != nil {
 		return nil, err
 	}
-	sim := &simulation{setup: s, hw: hw,
+	sim := &simulation{setup: s, hw: hw, paces: map[work.TaskID]*pace{}, crowd: map[int][]*pace{},
 		writer: host.NewWriter(engine.Config{Models: geometries, KeepEnded: 1000, Rules: s.Rules})}
 	if sim.tasks, err = newDemands(s.Trace, s.Hosts, s.Pools); err != nil {
 		return nil, err
@@ -124,9 +129,9 @@ func newSimulation(ctx context.Context, s Setup, mode work.PoolMode) (*simulatio
 	for i := range s.Trace.Tasks {
 		sim.requests += len(s.Trace.Tasks[i].Requests)
 	}
-	if s.GiveUp > 0 {
+	if s.GiveUp > 0 || s.Slow > 0 {
 		sim.stop = func(r *recorder) bool {
-			r.out.stopped = r.tooLate(s.GiveUp)
+			r.out.stopped = s.GiveUp > 0 && r.tooLate(s.GiveUp) || s.Slow > 0 && 20*r.slow > len(s.Trace.Tasks)
 			return r.out.stopped
 		}
 	}
@@ -250,15 +255,20 @@ func (s *simulation) answered(now work.Time, i int, r host.Reply) {
 	s.born(now, r.Task, &s.setup.Trace.Tasks[i])
 }
 
+// part is what a command is about, as the hardware knows it. It is good until the next.
+func (s *simulation) part(c engine.CarveCmd) driver.Part {
+	s.slices = s.slices[:0]
+	for i, x := range c.Slices {
+		s.slices = append(s.slices, driver.Slice{GPUID: c.GPUIDs[i], Slice: x})
+	}
+	return driver.Part{Owner: c.Owner, Tenant: c.Tenant, Host: c.Host, Slices: s.slices}
+}
+
 // carryOut does at once what a command asks and notes when its answer is due.
 func (s *simulation) carryOut(now work.Time, c engine.Command) error {
 	switch c := c.(type) {
 	case engine.CarveCmd:
-		s.slices = s.slices[:0]
-		for i, x := range c.Slices {
-			s.slices = append(s.slices, driver.Slice{GPUID: c.GPUIDs[i], Slice: x})
-		}
-		took, err := s.hw.Carve(driver.Part{Owner: c.Owner, Tenant: c.Tenant, Host: c.Host, Slices: s.slices})
+		took, err := s.hw.Carve(s.part(c))
 		if err != nil { // the engine only asks for what the hardware can do, and no faults were asked for
 			return fmt.Errorf("the fake hardware refused what the engine decided for %s: %w", c.Owner, err)
 		}
@@ -271,18 +281,25 @@ func (s *simulation) carryOut(now work.Time, c engine.Command) error {
 		s.due.add(now, took, freed, c.Owner)
 	case engine.StartCmd:
 		s.due.add(now, 0, started, c.Owner)
-		if s.begins(now, c.Owner) {
+		if s.begins(now, c.Owner) || s.starts(now, c.Owner) {
 			return nil // its end is known otherwise
 		}
 		left := s.duration(c.Owner.Task) - s.writer.Engine.Task(c.Owner.Task).Saved
 		s.due.add(now, left, exited, c.Owner)
 	case engine.StopCmd:
+		takes := s.saves(now, c.Owner, c.Grace)
 		s.stops(now, c.Owner.Task)
-		s.due.add(now, 0, stopped, c.Owner)
+		s.due.add(now, takes, stopped, c.Owner)
 	case engine.SuspendCmd:
 		s.suspends(now, c.Owner)
 	case engine.ResumeCmd:
 		s.due.add(now, s.parkPrice(c.Owner.Task).Resume, resumed, c.Owner)
+	case engine.ResizeCmd:
+		took, err := s.hw.Carve(s.part(c.CarveCmd)) // a part that stands gets its new sizes
+		if err != nil {
+			return fmt.Errorf("the fake hardware refused what the engine decided for %s: %w", c.Owner, err)
+		}
+		s.due.add(now, took+resizing, resized, c.Owner)
 	case engine.WatchCmd, engine.ForgetCmd, engine.ScaleOutCmd:
 	}
 	return nil

@@ -63,6 +63,7 @@ type Task struct {
 	Pool     string        // pool that it is submitted to; "" = the only one
 	Load     time.Duration // from its start until it can serve or compute: a model's cold load
 	UsedMiB  int64         // GPU memory in use while it runs; 0 = not known
+	Grace    time.Duration // told to stop, it saves its work within that and goes on from there later; 0 = it does not
 	Requests []Request     // of a service or a notebook, by At: it computes only while it serves one
 	Phases   []Phase       // what it does over its life, again and again; empty = Utilisation all along
 }
