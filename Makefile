@@ -36,8 +36,8 @@ demo: build ## replay a real trace, then run real processes on eight fake GPUs
 
 .PHONY: test
 test: setup race ## run every test with the race detector, then 10,000 random histories without
-	@CGO_ENABLED=1 $(TOOL) gotestsum --format pkgname -- -race ./...
-	@$(TOOL) gotestsum --format pkgname -- -run '^TestRandomHistories$$' ./internal/engine
+	@CGO_ENABLED=1 $(TOOL) gotestsum --format pkgname -- -race -timeout 30m ./...
+	@$(TOOL) gotestsum --format pkgname -- -timeout 30m -run '^TestRandomHistories$$' ./internal/engine
 
 .PHONY: lint
 lint: setup ## go vet, golangci-lint, and the architecture tests

@@ -244,10 +244,14 @@ func crashing(seed uint64, x plantedBug) (err error) {
 func TestPlantedBugs(t *testing.T) {
 	const most = 300
 	for _, x := range slices.Concat(planted, plantedInQueue, plantedInMoves, plantedInModes, plantedInBooks) {
+		resizing := slices.ContainsFunc(plantedInMoves, func(y plantedBug) bool { return y.bug == x.bug })
 		t.Run(strings.ReplaceAll(x.invariant+": "+x.bug, " ", "_"), func(t *testing.T) {
 			t.Parallel()
 			other := ""
 			for seed := range uint64(most) {
+				if resizing { // where that happens
+					seed = 4*seed + 1
+				}
 				err := crashing(seed, x)
 				if err == nil {
 					continue
