@@ -24,6 +24,7 @@ import (
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/journal/bolt"
+	"github.com/gpupool/gpupool/internal/metrics"
 	"github.com/gpupool/gpupool/internal/runner/process"
 	"github.com/gpupool/gpupool/internal/scaleout"
 	"github.com/gpupool/gpupool/internal/work"
@@ -55,7 +56,11 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		return err
 	}
 	defer listener.Close()
-	token, err := adminToken(filepath.Join(data, cli.AdminTokenFile))
+	token, err := keptToken(filepath.Join(data, cli.AdminTokenFile), "admin", api.NewAdminToken)
+	if err != nil {
+		return err
+	}
+	watch, scrapes, err := watching(o)
 	if err != nil {
 		return err
 	}
@@ -73,13 +78,14 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		return err
 	}
 	h, err := host.Open(ctx, host.Config{
-		Engine: engineConfig(o), Journal: j, Drivers: map[string]driver.Driver{"fake": drv}, Runner: runs,
+		Engine: engineConfig(o), Journal: j, Drivers: map[string]driver.Driver{"fake": watch.Driver("fake", drv)}, Runner: runs, Watch: watch,
 		ObserveEvery: time.Duration(o.Config.Elastic.Scan), Log: log, ScaleOut: scaleOut(o.Config.Queue.ScaleOut),
 	})
 	if err != nil {
 		return err
 	}
-	return runServer(ctx, server{host: h, listener: listener, runs: runs, token: token, hardware: hardware, log: log, o: o})
+	watch.Seed(h)
+	return runServer(ctx, server{host: h, listener: listener, runs: runs, token: token, hardware: hardware, log: log, o: o, watch: watch, scrapes: scrapes})
 }
 
 // server is what runServer needs.
@@ -91,6 +97,8 @@ type server struct {
 	hardware string
 	log      *slog.Logger
 	o        cli.ServeOptions
+	watch    *metrics.Metrics
+	scrapes  string // the token for them
 }
 
 // runServer lets the host and the HTTP server run side by side until ctx ends or
@@ -103,6 +111,7 @@ func runServer(ctx context.Context, s server) error {
 		defer cancel()
 		ended <- s.host.Run(ctx)
 	}()
+	go s.watch.Run(ctx)
 	pools := s.o.Config.WorkPools()
 	if _, err := s.host.Do(ctx, engine.SetPools{Pools: pools}); err != nil {
 		cancel()
@@ -115,6 +124,7 @@ func runServer(ctx context.Context, s server) error {
 	handler, err := api.New(api.Config{
 		Host: s.host, Logs: s.runs, AdminToken: api.HashToken(s.token), DefaultPool: pools[0].Name,
 		Version: s.o.Version, Hardware: s.hardware, Log: s.log,
+		Metrics: s.watch.Handler(), Scrapes: api.Scrapes(s.o.Config.Metrics.Open), MetricsToken: api.HashToken(s.scrapes),
 	})
 	if err != nil {
 		cancel()
@@ -222,19 +232,19 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// adminToken reads the admin token, or makes one at the first start.
-func adminToken(path string) (string, error) {
+// keptToken reads a token, or makes one at the first start.
+func keptToken(path, what string, fresh func() string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err == nil {
 		if t := strings.TrimSpace(string(b)); t != "" {
 			return t, nil
 		}
-		return "", fmt.Errorf("%s is empty: remove it, and the next start makes a new admin token", path)
+		return "", fmt.Errorf("%s is empty: remove it, and the next start makes a new %s token", path, what)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("the admin token cannot be read: %w", err)
+		return "", fmt.Errorf("the %s token cannot be read: %w", what, err)
 	}
-	t := api.NewAdminToken()
+	t := fresh()
 	return t, writeFile(path, []byte(t+"\n"))
 }
 

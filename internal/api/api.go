@@ -29,10 +29,14 @@ type Config struct {
 	Host        *host.Host
 	Logs        runner.LogReader // nil: no output is kept
 	AdminToken  string           // HashToken of the admin token
+	Metrics     http.Handler     // serves /metrics; nil: none
+	Scrapes     Scrapes          // who may read it without a token; "" = nobody
 	DefaultPool string           // of submissions that name none; "" = the first pool
 	Version     string
 	Hardware    string // a remark for whoami, such as that the GPUs are fake
 	Log         *slog.Logger
+
+	MetricsToken string // HashToken of one that is for /metrics alone; "" = none
 }
 
 const (
@@ -55,8 +59,8 @@ type server struct {
 	tenants sync.Mutex
 }
 
-// New makes the handler of the API. It serves /v1, /openapi.json, /openapi.yaml
-// and /healthz. Event streams and waits end when the host does.
+// New makes the handler of the API. It serves /v1, /openapi.json, /openapi.yaml,
+// /metrics and /healthz. Event streams and waits end when the host does.
 func New(cfg Config) (http.Handler, error) {
 	s, err := newServer(cfg)
 	if err != nil {
@@ -99,6 +103,9 @@ func (s *server) handler() (http.Handler, error) {
 	fixed(mux, "/openapi.json", "application/openapi+json", asJSON)
 	fixed(mux, "/openapi.yaml", "application/openapi+yaml", asYAML)
 	fixed(mux, "/healthz", "text/plain; charset=utf-8", []byte("ok\n"))
+	if s.cfg.Metrics != nil {
+		mux.Handle("GET /metrics", s.scrapes(s.cfg.Metrics))
+	}
 	return s.record(s.authenticate(route(mux))), nil
 }
 

@@ -63,6 +63,7 @@ var table = []row{
 	{"api/apitype", edge, "gpu work", "what goes over the wire, for both sides"},
 	{"api/client", edge, "api/apitype gpu work", "the Go service type every other edge uses"},
 	{"web", edge, "api/client api/apitype gpu work", "a client of the API, never of the engine"},
+	{"metrics", edge, "host engine gpu work driver", "watches the host's facts and views, and what drivers answer; nothing asks it"},
 	{"scaleout", edge, "", "runs a hook; who needs more and when is the engine's business"},
 	{"config", edge, "gpu work", "settings in core words; wiring is main's"},
 	{"cli", edge, "api/client api/apitype config sim bench trace work gpu", "a client of the API, never of engine, host or a driver"},

@@ -43,10 +43,18 @@ func (c Config) check() error {
 		{"allocation.timeout (seconds)", 0.1, 86400, time.Duration(c.Allocation.Timeout).Seconds()},
 		{"sharing.tasks_per_gpu", 1, 64, float64(c.Sharing.Tasks)},
 		{"alerts.waiting_above", 0, 1e6, float64(c.Alerts.Waiting)},
+		{"alerts.carves_failed_above", 0, 1e6, float64(c.Alerts.Carves)},
+		{"alerts.journal_above (seconds)", 1e-6, 60, time.Duration(c.Alerts.Journal).Seconds()},
+		{"alerts.overdue_above (seconds)", 0.1, 86400, time.Duration(c.Alerts.Overdue).Seconds()},
+		{"metrics.tenants_at_most", 1, 1e5, float64(c.Metrics.Tenants)},
+		{"metrics.gpus_at_most", 1, 1e6, float64(c.Metrics.GPUs)},
 	}...) {
 		if !(x.got >= x.low && x.got <= x.high) { // a NaN is outside too
 			return fmt.Errorf("%s: expected %g to %g, got %g", x.name, x.low, x.high, x.got)
 		}
+	}
+	if err := c.Metrics.check(); err != nil {
+		return err
 	}
 	if err := c.Elastic.check(); err != nil {
 		return err

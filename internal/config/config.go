@@ -25,6 +25,7 @@ type Config struct {
 	Allocation Allocation `yaml:"allocation" doc:"From placed to running."`
 	Sharing    Sharing    `yaml:"sharing" doc:"Several tasks on one GPU."`
 	Elastic    Elastic    `yaml:"elastic" doc:"Taking back what idles."`
+	Metrics    Metrics    `yaml:"metrics" doc:"What Prometheus reads at /metrics (docs/observability.md)."`
 	Alerts     Alerts     `yaml:"alerts" doc:"When someone should look."`
 	Agent      Agent      `yaml:"agent" doc:"What gpupool itself may cost on a host; alerts watch it."`
 }
@@ -92,15 +93,19 @@ type Sharing struct {
 
 // Alerts are the bounds that wake someone.
 type Alerts struct {
-	Utilisation Percent  `yaml:"utilisation_below" default:"50%" since:"alerts" doc:"Pool utilisation under which GPUs are wasted."`
-	For         Duration `yaml:"for" default:"5m" since:"alerts" doc:"How long it must last, so that a gap between two tasks wakes no one."`
-	Waiting     int      `yaml:"waiting_above" default:"5" since:"alerts" doc:"Waiting tasks beyond which a pool is too small."`
+	Utilisation Percent  `yaml:"utilisation_below" default:"50%" doc:"Pool utilisation under which GPUs are wasted."`
+	For         Duration `yaml:"for" default:"5m" since:"rules that are made from settings; until then it is in deploy/prometheus/gpupool.rules.yml" doc:"How long it must last, so that a gap between two tasks wakes no one."`
+	Waiting     int      `yaml:"waiting_above" default:"5" doc:"Waiting tasks beyond which a pool is too small."`
+	Waited      Percent  `yaml:"waited_of_ttl_above" default:"50%" doc:"Share of its TTL that a task has waited for, beyond which someone should look before it expires."`
+	Carves      int      `yaml:"carves_failed_above" default:"2" doc:"Failed carves of a pool in ten minutes, beyond which it is not one bad moment of one GPU."`
+	Journal     Duration `yaml:"journal_above" default:"100ms" doc:"Time of a commit, at the 99th percentile, beyond which the disk holds up every call."`
+	Overdue     Duration `yaml:"overdue_above" default:"10m" doc:"How long slices that should be free may stand: freeing is tried again with a back-off that ends at ten minutes."`
 }
 
 // Agent is what gpupool itself may cost.
 type Agent struct {
-	CPU    Percent `yaml:"cpu_below" default:"5%" since:"alerts" doc:"Of one core: watching must not cost what it saves."`
-	Memory Size    `yaml:"memory_below" default:"100MiB" since:"alerts" doc:"Main memory on each host."`
+	CPU    Percent `yaml:"cpu_below" default:"5%" doc:"Of one core: watching must not cost what it saves."`
+	Memory Size    `yaml:"memory_below" default:"100MiB" doc:"Main memory on each host."`
 }
 
 // DefaultPool is the name of the pool that there is when none is named.

@@ -185,12 +185,12 @@ func TestGuardOff(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
-	c, err := Parse("x", []byte("alerts:\n  waiting_above: 7\nelastic:\n  low_mark: 50%\n"))
+	c, err := Parse("x", []byte("alerts:\n  for: 7m\n  waiting_above: 7\nelastic:\n  low_mark: 50%\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Idle(); !reflect.DeepEqual(got, []string{"alerts.waiting_above"}) {
-		t.Errorf("got %v, want only the alert: marks work already", got)
+	if got := c.Idle(); !reflect.DeepEqual(got, []string{"alerts.for"}) {
+		t.Errorf("got %v, want only the time of alerts: marks and bounds work already", got)
 	}
 }
 

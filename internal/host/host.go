@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpupool/gpupool/internal/driver"
@@ -25,6 +26,7 @@ type Config struct {
 	Drivers       map[string]driver.Driver // by the name that their hosts carry
 	Runner        runner.Runner
 	ScaleOut      ScaleOut      // nil: none
+	Watch         Watcher       // nil: nobody
 	SnapshotEvery int           // facts between snapshots; default 20,000
 	ObserveEvery  time.Duration // between looks at the drivers; default 5 s
 	Log           *slog.Logger
@@ -60,6 +62,8 @@ type Host struct {
 	feed     *feed
 	dispatch *dispatcher
 	usage    usage
+	view     atomic.Pointer[View]
+	changes  atomic.Uint64 // counts what a new View would show
 	done     chan struct{} // closed when Run has ended
 }
 
@@ -78,6 +82,8 @@ func Open(ctx context.Context, cfg Config) (*Host, error) {
 	h := &Host{cfg: cfg, inbox: make(chan request, 4*maxBatch), writer: w, done: make(chan struct{})}
 	h.feed = newFeed(w.seq)
 	h.dispatch = newDispatcher(h)
+	h.writer.timed = cfg.Watch != nil
+	h.view.Store(h.takeView())
 	return h, nil
 }
 
@@ -94,6 +100,7 @@ func (h *Host) Run(ctx context.Context) error {
 	h.dispatch.ctx = ctx
 
 	edges.Go(func() { h.resume(ctx) })
+	edges.Go(func() { h.publish(ctx) })
 	for name, d := range h.cfg.Drivers {
 		edges.Go(func() { h.observe(ctx, name, d) })
 	}
@@ -187,6 +194,7 @@ func (h *Host) apply(ctx context.Context, batch []request) (time.Duration, error
 		}
 	}
 	h.feed.publish(events)
+	h.tell(now, batch, out, events)
 	if !wants {
 		return time.Hour, nil
 	}
@@ -258,6 +266,7 @@ func (h *Host) observe(ctx context.Context, name string, d driver.Driver) {
 			}
 			if err == nil {
 				h.usage.set(name, samples)
+				h.changes.Add(1)
 			}
 			now := time.Now() // without samples, what was judged is not known any more after a while
 			h.post(ctx, used(samples, min(now.Sub(sampled), 2*h.cfg.ObserveEvery)))

@@ -11,6 +11,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/journal"
@@ -26,6 +27,7 @@ type Writer struct {
 	seq           uint64
 	batch         Batch
 	records       [][]byte
+	timed         bool // a Batch says what it took; the simulator does not ask
 }
 
 // Reply answers one event of a batch.
@@ -40,6 +42,8 @@ type Batch struct {
 	First    uint64 // sequence number of the first fact
 	Commands []engine.Command
 	Replies  []Reply // one for each event, in order
+
+	Stepped, Stored time.Duration // deciding, and making it durable
 }
 
 // NewWriter makes a writer over an empty engine that keeps nothing: for the simulator.
@@ -83,6 +87,7 @@ func (w *Writer) Apply(ctx context.Context, now work.Time, evs ...engine.Event) 
 	b := &w.batch
 	b.Facts, b.Commands, b.Replies = b.Facts[:0], b.Commands[:0], b.Replies[:0]
 	b.First = w.seq + 1
+	start := w.clock()
 	for _, ev := range evs {
 		out := w.Engine.Step(now, ev)
 		b.Facts = append(b.Facts, out.Facts...)
@@ -94,10 +99,23 @@ func (w *Writer) Apply(ctx context.Context, now work.Time, evs ...engine.Event) 
 			return Batch{}, fmt.Errorf("an invariant is broken, and nothing of this batch was kept: %w", err)
 		}
 	}
+	decided := w.clock()
 	if err := w.store(ctx, b.Facts); err != nil {
 		return Batch{}, err
 	}
+	b.Stepped, b.Stored = decided.Sub(start), w.clock().Sub(decided)
+	if len(b.Facts) == 0 {
+		b.Stored = 0
+	}
 	return *b, nil
+}
+
+// clock is the time for those who ask what things took.
+func (w *Writer) clock() time.Time {
+	if !w.timed {
+		return time.Time{}
+	}
+	return time.Now()
 }
 
 func (w *Writer) store(ctx context.Context, facts []engine.Fact) error {
