@@ -64,7 +64,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if err != nil {
 		return err
 	}
-	drv, hardware, err := fakeDriver(o.Config.Server.Fake, filepath.Join(data, "fake-load"), log)
+	drv, hardware, err := fakeDriver(o.Config.Server.Fake, data, log)
 	if err != nil {
 		return err
 	}
@@ -275,9 +275,9 @@ func writeServerFile(data, url string) error {
 	return writeFile(filepath.Join(data, cli.ServerFile), b)
 }
 
-// fakeDriver makes the GPUs that are not real, and says so. How busy each task keeps them
-// can be written into the file load.
-func fakeDriver(shape, load string, log *slog.Logger) (driver.Driver, string, error) {
+// fakeDriver makes the GPUs that are not real, and says so. How busy each task keeps them,
+// and what goes wrong with them, can be written into files in the data folder.
+func fakeDriver(shape, data string, log *slog.Logger) (driver.Driver, string, error) {
 	why := "as asked by --fake"
 	if shape == "" {
 		shape, why = defaultFake, "as this version has no driver for real ones"
@@ -286,9 +286,10 @@ func fakeDriver(shape, load string, log *slog.Logger) (driver.Driver, string, er
 	if err != nil {
 		return nil, "", err
 	}
-	d, err := fake.New(hosts, gpu.Builtin(), fake.Options{Load: fake.LoadFile(load, func(err error) { log.Warn("the load of fake GPUs stays as it was", "err", err) })})
+	d, err := fake.New(hosts, gpu.Builtin(), fake.Options{Load: fake.LoadFile(filepath.Join(data, "fake-load"), func(err error) { log.Warn("the load of fake GPUs stays as it was", "err", err) })})
 	if err != nil {
 		return nil, "", err
 	}
-	return d, fmt.Sprintf("fake GPUs (%s), %s: processes are real, GPUs are not", shape, why), nil
+	faults := func(err error) { log.Warn("a line about faults of fake GPUs is not understood", "err", err) }
+	return fake.Faulty(d, filepath.Join(data, "fake-faults"), faults), fmt.Sprintf("fake GPUs (%s), %s: processes are real, GPUs are not", shape, why), nil
 }
