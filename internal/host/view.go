@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/gpupool/gpupool/internal/driver"
@@ -114,6 +115,9 @@ func (h *Host) takeView() *View {
 
 func (v *View) copy(e *engine.Engine) {
 	v.At, v.Pools, v.Debts = e.Now(), e.Pools(), e.Debts()
+	for i := range v.Pools {
+		v.Pools[i].Tenants = maps.Clone(v.Pools[i].Tenants) // the engine's own may change
+	}
 	for _, h := range e.Hosts() {
 		v.Hosts = append(v.Hosts, HostView{h.Info.Name, h.Pool, h.Up && !h.Cordoned})
 	}

@@ -248,6 +248,26 @@ func (w *world) agrees(m *Metrics, seed uint64) {
 	}
 }
 
+// A histogram is both: native for those who can read that, and in buckets.
+func TestHistogramsAreBoth(t *testing.T) {
+	w := newWorld(t, 8, 8, 1)
+	w.submit(spec(0, "1"))
+	families, err := w.m.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "gpupool_task_wait_seconds" {
+			continue
+		}
+		if h := f.GetMetric()[0].GetHistogram(); h.Schema == nil || h.GetZeroCount() != 1 || len(h.GetBucket()) == 0 || h.GetBucket()[0].GetCumulativeCount() != 1 {
+			t.Errorf("got %v", h)
+		}
+		return
+	}
+	t.Error("there is no such histogram")
+}
+
 // How many series there are must not grow with what was done.
 func TestSeriesDoNotGrow(t *testing.T) {
 	w := newWorld(t, 8, 8, 2)

@@ -60,7 +60,7 @@ func (m *Metrics) newState() stateDescs {
 		tenantWaiting:   m.desc(gauge, "gpupool_tenant_waiting_tasks", "Tasks of a tenant that wait in line.", "tenant"),
 		tenantUsed:      m.desc(counter, "gpupool_tenant_gpu_seconds_total", "GPU seconds that a tenant held, since the server started.", "tenant"),
 
-		static:        m.desc(gauge, "gpupool_static_gpus", "GPUs that the tasks which have started would hold if each had whole GPUs for itself until its end.", "pool"),
+		static:        m.desc(gauge, "gpupool_static_gpus", "GPUs that the tasks which have started would hold if each had whole GPUs for itself until its end (docs/report.md has the books of all days).", "pool"),
 		staticSeconds: m.desc(counter, "gpupool_static_gpu_seconds_total", "GPU seconds of that, since the server started.", "pool"),
 		heldSeconds:   m.desc(counter, "gpupool_held_gpu_seconds_total", "GPU seconds that are really given out, since the server started.", "pool"),
 		freeing:       m.desc(gauge, "gpupool_parts_freeing", "Parts of leases that should be free by now and are not.", "pool"),

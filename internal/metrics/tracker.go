@@ -251,8 +251,11 @@ func (tr *tracker) fact(f engine.Fact) {
 	case engine.AskedForMore:
 		v.asked.WithLabelValues(f.Pool).Inc()
 	case engine.ModeSet:
+		if f.Tenant != "" {
+			break // the pool's own is as it was
+		}
 		v.modeChanges.WithLabelValues(f.Pool, string(f.Mode)).Inc()
-		if len(f.Log) > 0 { // only a pool that does it by itself says what led to it
+		if f.By == engine.ByGuard {
 			v.fallbacks.WithLabelValues(f.Pool).Inc()
 		}
 	case engine.Submitted:

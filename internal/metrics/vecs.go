@@ -44,7 +44,7 @@ func (m *Metrics) newVecs() vecs {
 		freeRetries: m.counter("gpupool_free_retries_total", "Times that slices could not be freed and are tried again.", "pool"),
 
 		modeChanges: m.counter("gpupool_pool_mode_changes_total", "Changes of a pool's mode beside its settings, by the new mode.", "pool", "mode"),
-		fallbacks:   m.counter("gpupool_pool_fallbacks_total", "Times that a pool fell back to a more careful mode by itself.", "pool"),
+		fallbacks:   m.counter("gpupool_pool_fallbacks_total", "Times that a pool fell back to static by itself, since the server started.", "pool"),
 		asked:       m.counter("gpupool_pool_scaleouts_total", "Times that a pool asked for more GPUs from outside.", "pool"),
 
 		facts:   m.counter("gpupool_facts_total", "Facts that were made durable, by kind.", "kind"),
