@@ -106,7 +106,7 @@ func (s *server) handler() (http.Handler, error) {
 	if s.cfg.Metrics != nil {
 		mux.Handle("GET /metrics", s.scrapes(s.cfg.Metrics))
 	}
-	return s.record(s.authenticate(route(mux))), nil
+	return s.record(s.authenticate(compress(route(mux)))), nil
 }
 
 // fixed serves bytes that never change.

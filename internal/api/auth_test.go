@@ -46,6 +46,7 @@ var matrix = map[string]struct {
 	"release-lease":   {lease("?epoch=1"), "", 404, 200, 200},
 	"list-hosts":      {at("/v1/hosts"), "", 200, 200, 200},
 	"list-gpus":       {at("/v1/gpus"), "", 200, 200, 200},
+	"get-map":         {at("/v1/map"), "", 200, 200, 200},
 	"set-pool-mode":   {at("/v1/pools/main/mode"), `{"mode":"dynamic"}`, 403, 403, 200},
 	"pool-shadow":     {at("/v1/pools/main/shadow"), "", 409, 409, 409}, // it is dynamic
 	"start-rollout":   {at("/v1/rollout"), `{"pools":["main"]}`, 403, 403, 409},
@@ -197,7 +198,7 @@ func TestIsolation(t *testing.T) {
 	secret := apitype.TaskSpec{Name: "alice-name", GPUs: "1/7", Command: []string{"alice-command"}, Env: []string{"KEY=alice-env"}}
 	running := w.running(w.alice, secret)
 	l := w.held(w.alice, apitype.LeaseSpec{Name: "alice-lease", GPUs: "1"})
-	for _, path := range []string{"/v1/tasks", "/v1/tasks?tenant=alice", "/v1/leases", "/v1/gpus", "/v1/hosts", "/v1/pools", "/v1/tenants", "/v1/whoami"} {
+	for _, path := range []string{"/v1/tasks", "/v1/tasks?tenant=alice", "/v1/leases", "/v1/gpus", "/v1/map", "/v1/hosts", "/v1/pools", "/v1/tenants", "/v1/whoami"} {
 		a := w.call(w.bobToken, "GET", path, "")
 		for _, trace := range []string{"alice", "MIG-"} {
 			if a.status != 200 || strings.Contains(a.body, trace) {

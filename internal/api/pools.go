@@ -17,6 +17,7 @@ func (s *server) poolRoutes() {
 	register(s, op{id: "whoami", method: get, path: "/v1/whoami", says: "Say who the token belongs to, and what the server is", tag: tag}, s.whoami)
 	register(s, op{id: "list-hosts", method: get, path: "/v1/hosts", says: "List hosts", tag: tag}, s.listHosts)
 	register(s, op{id: "list-gpus", method: get, path: "/v1/gpus", says: "List GPUs and what stands on them", tag: tag}, s.listGPUs)
+	register(s, op{id: "get-map", method: get, path: "/v1/map", says: "Show every GPU and what stands on it at once, in a compact form", tag: tag}, s.getMap)
 	register(s, op{id: "list-pools", method: get, path: "/v1/pools", says: "List pools in their order", tag: tag}, s.listPools)
 }
 

@@ -32,6 +32,12 @@ func (c *Client) GPUs(ctx context.Context, q GPUQuery) iter.Seq2[apitype.GPU, er
 	return list[apitype.GPU](ctx, c, "/v1/gpus", values("host", q.Host, "pool", q.Pool, "health", q.Health))
 }
 
+// Map shows every GPU and what stands on it in one answer.
+func (c *Client) Map(ctx context.Context) (m apitype.Map, err error) {
+	err = c.do(ctx, get("/v1/map", nil), &m)
+	return m, err
+}
+
 // Pools lists all pools in their order.
 func (c *Client) Pools(ctx context.Context) ([]apitype.Pool, error) {
 	return collect(list[apitype.Pool](ctx, c, "/v1/pools", nil))
