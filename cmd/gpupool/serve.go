@@ -27,6 +27,7 @@ import (
 	"github.com/gpupool/gpupool/internal/metrics"
 	"github.com/gpupool/gpupool/internal/runner/process"
 	"github.com/gpupool/gpupool/internal/scaleout"
+	"github.com/gpupool/gpupool/internal/web"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -126,6 +127,9 @@ func runServer(ctx context.Context, s server) error {
 		Version: s.o.Version, Hardware: s.hardware, Log: s.log,
 		Metrics: s.watch.Handler(), Scrapes: api.Scrapes(s.o.Config.Metrics.Open), MetricsToken: api.HashToken(s.scrapes),
 	})
+	if err == nil {
+		handler, err = web.New(handler)
+	}
 	if err != nil {
 		cancel()
 		return errors.Join(err, <-ended)

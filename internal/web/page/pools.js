@@ -1,0 +1,60 @@
+// Pools: how much they have, who waits, what they lend, and their mode.
+import { bar, el, fill, link, table } from './dom.js';
+import { sure } from './actions.js';
+import { matcher } from './filters.js';
+import { totals } from './fleet.js';
+import { call } from './net.js';
+import { count, num, percent, span } from './words.js';
+
+export function pools(root, store, at) {
+  let filters = at.filters, says = '', timer = null;
+
+  function render() {
+    timer = null;
+    const match = matcher(filters.q);
+    const list = store.pools.filter((p) => !match || match(p.name));
+    fill(root, el('p', { role: 'status', class: 'tools dim' }, says || count(list.length, 'pool')),
+      el('div', { class: 'cards' }, list.map((p) => card(p, totals(store.fleet, p.name), store.self.role === 'admin' ? setMode : null))));
+  }
+
+  async function setMode(p, mode) {
+    const what = { static: 'Whole GPUs, exclusive. What runs goes on as it is.', dynamic: 'Slices and shares; what idles may be taken back.' }[mode] || '';
+    if (!await sure(`Set pool ${p.name} to ${mode}?`, what, 'Set it')) return;
+    try {
+      const now = await call(`/v1/pools/${encodeURIComponent(p.name)}/mode`, { method: 'PUT', body: { mode } });
+      says = `Pool ${now.name} is ${now.mode}.`;
+      await store.loadPools();
+    } catch (e) { says = e.message; }
+    render();
+  }
+
+  return {
+    update(topics) { if (topics.has('pools')) render(); else if (topics.has('fleet')) timer ??= setTimeout(render, 2000); },
+    filter(f) { filters = f; render(); },
+    close() { clearTimeout(timer); },
+  };
+}
+
+function card(p, t, setMode) {
+  const share = (n) => (p.gpus ? n / p.gpus : 0);
+  const other = p.mode === 'static' ? 'dynamic' : 'static';
+  const facts = [
+    ['GPUs', num(p.gpus)], ['held', `${num(p.held_gpus)} (${percent(share(p.held_gpus))})`], ['free', num(p.free_gpus)], ['unusable', num(p.unusable)],
+    ['hosts', num(p.hosts)], ['running', num(p.running)], ['idle tasks', num(p.idle)], ['parked', num(p.parked)],
+    ['waiting', p.capacity ? `${num(p.waiting)} of ${num(p.capacity)}` : num(p.waiting)],
+    ['real use', t.known > 0 ? `${percent(t.busyGPUs / t.known)} of what is held` : 'not known'],
+    ['reserve', p.reserve_gpus ? num(p.reserve_gpus) + ' GPUs' : ''], ['borrows from', (p.borrow_from || []).join(', ')], ['longest wait', p.ttl],
+  ];
+  return el('section', { class: 'card', 'aria-label': 'Pool ' + p.name },
+    el('div', { class: 'row' }, el('h2', null, link('/?pool=' + encodeURIComponent(p.name), { 'data-key': 'pool' + p.name }, p.name)), el('span', { class: 'badge mode' }, p.mode),
+      setMode ? el('button', { 'data-key': 'mode' + p.name, 'data-do': 'mode', onclick: () => setMode(p, other) }, `Set to ${other}`) : null),
+    bar([{ share: share(Math.max(0, p.held_gpus - t.idle)), class: 'held', name: 'held' }, { share: share(Math.min(t.idle, p.held_gpus)), class: 'idle', name: 'held and idle' }, { share: share(p.unusable), class: 'bad', name: 'unusable' }]),
+    el('dl', { class: 'facts tight' }, facts.filter(([, v]) => v !== '' && v != null).map(([k, v]) => [el('dt', null, k), el('dd', null, v)])),
+    p.warning ? el('p', { class: 'note' }, `Note: ${p.warning}.`) : null,
+    p.lent?.length ? table('Lent by ' + p.name, loans, p.lent, '') : null);
+}
+
+const loans = [
+  { name: 'Lent to', cell: (l) => l.borrower }, { name: 'GPUs now', class: 'n', cell: (l) => num(l.gpus) }, { name: 'GPU hours', class: 'n', cell: (l) => num(l.gpu_hours) },
+  { name: 'Loans', class: 'n', cell: (l) => num(l.loans) }, { name: 'Asked back', class: 'n', cell: (l) => (l.called ? `${num(l.called)}, ${span(l.mean_s)} on average` : '0') },
+];

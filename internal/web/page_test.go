@@ -1,0 +1,87 @@
+package web_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/gpupool/gpupool/internal/api/client"
+	"github.com/gpupool/gpupool/internal/web"
+)
+
+func taskQuery(tenant string) client.TaskQuery { return client.TaskQuery{Tenant: tenant} }
+
+func TestPaths(t *testing.T) {
+	api := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	h, err := web.New(api)
+	ok(t, err)
+	for path, want := range map[string]string{
+		"/": "text/html", "/queue": "text/html", "/tasks": "text/html", "/tasks/12": "text/html", "/page/main.js": "text/javascript", "/page/style.css": "text/css", "/page/icon.svg": "image/svg+xml",
+		"/v1/tasks": "", "/healthz": "", "/openapi.yaml": "", "/nothing": "", "/tasks/": "", "/tasks/x": "", "/queue/1": "", "/page/": "", "/page/../web.go": "", "/page/index": "",
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if want == "" {
+			if w.Code != http.StatusTeapot {
+				t.Errorf("GET %s: got %d, want it to be the API's", path, w.Code)
+			}
+			continue
+		}
+		if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), want) || w.Body.Len() == 0 {
+			t.Errorf("GET %s: got %d %s, want %s", path, w.Code, w.Header().Get("Content-Type"), want)
+		}
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	h, err := web.New(http.NotFoundHandler())
+	ok(t, err)
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	get := func(method, path string, header ...string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), method, srv.URL+path, nil)
+		ok(t, err)
+		req.Header.Set("Accept-Encoding", "identity")
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		resp, err := http.DefaultClient.Do(req)
+		ok(t, err)
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
+	}
+	resp := get("GET", "/")
+	for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY", "Cross-Origin-Opener-Policy": "same-origin", "Cache-Control": "no-cache"} {
+		if got := resp.Header.Get(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	policy := resp.Header.Get("Content-Security-Policy")
+	for _, want := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"} {
+		if !strings.Contains(policy, want) {
+			t.Errorf("the policy %q lacks %q", policy, want)
+		}
+	}
+	if strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") {
+		t.Errorf("the policy %q allows what it should not", policy)
+	}
+	body, err := io.ReadAll(resp.Body)
+	ok(t, err)
+	if strings.Contains(string(body), "://") || strings.Contains(string(body), "<style") || strings.Contains(string(body), "onclick") {
+		t.Errorf("the document loads from elsewhere, or has something inline:\n%s", body)
+	}
+	if r := get("GET", "/", "If-None-Match", resp.Header.Get("ETag")); r.StatusCode != http.StatusNotModified {
+		t.Errorf("with its own tag: got %d, want 304", r.StatusCode)
+	}
+	if r := get("GET", "/page/main.js", "Accept-Encoding", "gzip"); r.Header.Get("Content-Encoding") != "gzip" {
+		t.Error("the page is not sent in gzip to whoever takes it")
+	}
+	if r := get("POST", "/"); r.StatusCode != http.StatusMethodNotAllowed || r.Header.Get("Allow") == "" {
+		t.Errorf("POST /: got %d, want 405", r.StatusCode)
+	}
+	if r := get("HEAD", "/"); r.StatusCode != 200 || r.ContentLength <= 0 {
+		t.Errorf("HEAD /: got %d and length %d", r.StatusCode, r.ContentLength)
+	}
+}
