@@ -144,7 +144,7 @@ func (b *tab) exec(statements string) {
 // sees waits until the page shows a text.
 func (b *tab) sees(text string) {
 	b.t.Helper()
-	b.until(fmt.Sprintf("document.body.innerText.includes(%q)", text))
+	b.until(fmt.Sprintf("document.body?.innerText.includes(%q)", text))
 }
 
 // until waits until an expression is true.

@@ -169,7 +169,7 @@ func (p *pool) reach(id uint64, state string) {
 func (p *pool) town() (running, waiting, failed uint64) {
 	p.tenant("vision", apitype.TenantSpec{LimitGPUs: 12, Guarantee: 4, MaxWaiting: 50})
 	p.tenant("speech", apitype.TenantSpec{Guarantee: 2})
-	p.tenant("llm", apitype.TenantSpec{LimitGPUs: 16})
+	p.tenant("llm", apitype.TenantSpec{LimitGPUs: 40})
 	running = p.submit(apitype.TaskSpec{Name: "finetune", Tenant: "llm", Pool: "research", GPUs: "2", Class: "training", Estimate: "2h", MaxRuntime: "4h"}).ID
 	failed = p.submit(apitype.TaskSpec{Name: "crash", Tenant: "llm", Pool: "research", GPUs: "1/7", Command: []string{"sh", "-c", "echo CUDA error: out of luck >&2; exit 3"}}).ID
 	lines := "* 0.7 0.5\n"
@@ -191,7 +191,8 @@ func (p *pool) town() (running, waiting, failed uint64) {
 	lease("speech", "research", "train", "1", 0.64)
 	p.load(lines)
 	waiting = p.submit(apitype.TaskSpec{Name: "pretrain", Tenant: "llm", Pool: "research", GPUs: "8", Members: 2, Estimate: "6h", Priority: "high"}).ID
-	p.submit(apitype.TaskSpec{Name: "sweep", Tenant: "vision", Pool: "research", GPUs: "8", Estimate: "1h", Priority: "low"})
+	p.submit(apitype.TaskSpec{Name: "sweep", Tenant: "vision", Pool: "research", GPUs: "3", Estimate: "1h", MaxRuntime: "2h", Priority: "low"})
+	p.submit(apitype.TaskSpec{Name: "eval", Tenant: "speech", Pool: "research", GPUs: "8", Estimate: "30m"})
 	p.submit(apitype.TaskSpec{Name: "held-back", Tenant: "speech", Pool: "serving", GPUs: "1", Hold: true})
 	p.reach(running, "running")
 	p.reach(failed, "failed")

@@ -1,7 +1,7 @@
 // A line chart of a few series over time, in SVG. Lines differ in dash as well as in
 // colour, and each carries its name.
 const ns = 'http://www.w3.org/2000/svg';
-const W = 800, H = 260, left = 48, right = 12, top = 12, bottom = 28;
+const H = 260, left = 48, right = 12, top = 12, bottom = 28;
 
 function svg(tag, props, ...kids) {
   const e = document.createElementNS(ns, tag);
@@ -11,7 +11,7 @@ function svg(tag, props, ...kids) {
 }
 
 export function chart(title, series) {
-  const root = svg('svg', { viewBox: `0 0 ${W} ${H}`, class: 'chart', role: 'img' });
+  const root = svg('svg', { height: H, class: 'chart', role: 'img' });
   const key = document.createElement('ul');
   key.className = 'legend';
   for (const s of series) {
@@ -23,6 +23,8 @@ export function chart(title, series) {
   element.append(key, root);
 
   function show(samples) {
+    const W = element.clientWidth || 800; // text is to stay as large as it is, whatever the width
+    root.setAttribute('viewBox', `0 0 ${W} ${H}`);
     const t0 = samples[0].at, t1 = Math.max(samples.at(-1).at, t0 + 60000);
     const most = nice(Math.max(1, ...samples.map((x) => Math.max(...series.map((s) => x[s.key] || 0)))));
     const x = (t) => left + (W - left - right) * (t - t0) / (t1 - t0);
@@ -33,9 +35,10 @@ export function chart(title, series) {
       const v = most * i / 4;
       root.append(svg('line', { x1: left, x2: W - right, y1: y(v), y2: y(v), class: 'grid' }), svg('text', { x: left - 6, y: y(v) + 4, 'text-anchor': 'end' }, String(Math.round(v * 100) / 100)));
     }
-    for (let i = 0; i <= 4; i++) {
-      const t = t0 + (t1 - t0) * i / 4;
-      root.append(svg('text', { x: x(t), y: H - 8, 'text-anchor': i === 0 ? 'start' : i === 4 ? 'end' : 'middle' }, new Date(t).toTimeString().slice(0, t1 - t0 < 600000 ? 8 : 5)));
+    const marks = W < 500 ? 2 : 4;
+    for (let i = 0; i <= marks; i++) {
+      const t = t0 + (t1 - t0) * i / marks;
+      root.append(svg('text', { x: x(t), y: H - 8, 'text-anchor': i === 0 ? 'start' : i === marks ? 'end' : 'middle' }, new Date(t).toTimeString().slice(0, t1 - t0 < 600000 ? 8 : 5)));
     }
     for (const s of series) {
       const d = samples.map((p, i) => `${i ? 'L' : 'M'}${x(p.at).toFixed(1)} ${y(p[s.key] || 0).toFixed(1)}`).join('');

@@ -8,7 +8,7 @@ const shown = 200;
 
 export function events(root, store, at) {
   let filters = at.filters, still = false, timer = null, drawn = 0;
-  const list = el('ol', { class: 'told', role: 'log', 'aria-live': 'off', 'aria-label': 'Events', tabindex: '0' });
+  const list = el('ol', { class: 'told all', 'aria-label': 'Events, newest first' });
   const says = el('span', { class: 'dim', role: 'status' });
   const pause = el('button', { 'data-key': 'pause', 'aria-pressed': 'false', onclick: () => {
     still = !still;

@@ -14,6 +14,7 @@ export function logTail(box, first) {
 
   async function load() {
     clearTimeout(timer);
+    if (state === 'queued') { out.textContent = 'Nothing yet: it has not started.'; return; }
     const atEnd = out.scrollTop + out.clientHeight >= out.scrollHeight - 8;
     try {
       const t = await text(`/v1/tasks/${first.id}/logs?tail=${lines}&member=${choice.value || 0}`);

@@ -25,7 +25,7 @@ class Frame {
     this.store = store;
     this.nav = el('nav', { 'aria-label': 'Views' });
     this.live = el('span', { class: 'live', role: 'status' });
-    this.strip = el('div', { class: 'strip' });
+    this.strip = el('section', { class: 'strip', 'aria-label': 'At a glance' });
     this.filters = el('div', { class: 'filters', role: 'search', 'aria-label': 'Filters' });
     this.main = el('main', { id: 'main', tabindex: '-1' });
     this.said = el('div', { class: 'unseen', role: 'status', id: 'said' });
@@ -113,13 +113,15 @@ function follow(e) {
 const themes = ['auto', 'dark', 'light'];
 
 function themeButton() {
-  const says = (t) => `Theme: ${t}`;
-  const b = el('button', { class: 'quiet theme', title: 'Theme (d)', onclick: () => {
+  const says = (t) => ({ auto: '◐ auto', dark: '● dark', light: '○ light' })[t];
+  const label = (t) => `Theme: ${t}; next theme`;
+  const b = el('button', { class: 'quiet theme', title: 'Theme (d)', 'aria-label': label(remembered('theme', 'auto')), onclick: () => {
     const next = themes[(themes.indexOf(remembered('theme', 'auto')) + 1) % themes.length];
     remember('theme', next);
     if (next === 'auto') delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = next;
     b.textContent = says(next);
+    b.setAttribute('aria-label', label(next));
     dispatchEvent(new CustomEvent('gpupool:theme'));
   } }, says(remembered('theme', 'auto')));
   return b;

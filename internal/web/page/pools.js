@@ -39,10 +39,10 @@ function card(p, t, setMode) {
   const share = (n) => (p.gpus ? n / p.gpus : 0);
   const other = p.mode === 'static' ? 'dynamic' : 'static';
   const facts = [
-    ['GPUs', num(p.gpus)], ['held', `${num(p.held_gpus)} (${percent(share(p.held_gpus))})`], ['free', num(p.free_gpus)], ['unusable', num(p.unusable)],
+    ['GPUs', num(p.gpus)], ['held', `${num(p.held_gpus)}, ${Math.round(100 * share(p.held_gpus))}%`], ['free', num(p.free_gpus)], ['unusable', num(p.unusable)],
     ['hosts', num(p.hosts)], ['running', num(p.running)], ['idle tasks', num(p.idle)], ['parked', num(p.parked)],
     ['waiting', p.capacity ? `${num(p.waiting)} of ${num(p.capacity)}` : num(p.waiting)],
-    ['real use', t.known > 0 ? `${percent(t.busyGPUs / t.known)} of what is held` : 'not known'],
+    ['real use', t.known > 0 ? percent(t.busyGPUs / t.known) : 'not known'],
     ['reserve', p.reserve_gpus ? num(p.reserve_gpus) + ' GPUs' : ''], ['borrows from', (p.borrow_from || []).join(', ')], ['longest wait', p.ttl],
   ];
   return el('section', { class: 'card', 'aria-label': 'Pool ' + p.name },

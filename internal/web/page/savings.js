@@ -23,7 +23,7 @@ export function savings(root, store) {
     fill(box, el('div', { class: 'tiles' }, tiles.map(([k, v]) => el('div', { class: 'card' }, el('div', { class: 'dim' }, k), el('div', { class: 'big' }, v)))),
       el('div', { class: 'card' }, plot.element), el('p', { class: 'dim' }, 'Static gives every slice a whole GPU of its own for as long as its task lives, also while that is parked. It might queue instead; then it would hold fewer, and its users would wait.'),
       el('details', null, el('summary', { 'data-key': 'savingstable' }, 'As a table'), table('Samples', columns, s.filter((_, i) => i % Math.ceil(s.length / 60) === 0).reverse(), '')));
-    plot.show(s);
+    requestAnimationFrame(() => plot.show(s)); // once it has a width
   }
 
   return { update(topics) { if (topics.has('samples')) render(); }, filter() {} };

@@ -8,7 +8,7 @@ let late;
 
 export function strip(box, store) {
   const now = performance.now();
-  if (now - last < 250 && box.firstChild) {
+  if (store.loaded && now - last < 250 && box.firstChild) {
     clearTimeout(late);
     late = setTimeout(() => draw(box, store), 250);
     return;
@@ -17,7 +17,7 @@ export function strip(box, store) {
 }
 
 function draw(box, store) {
-  last = performance.now();
+  last = store.loaded ? performance.now() : 0;
   const t = totals(store.fleet);
   const waiting = store.pools.reduce((n, p) => n + p.waiting, 0);
   const parked = store.pools.reduce((n, p) => n + p.parked, 0);

@@ -15,7 +15,8 @@ export function task(root, store, at) {
   const id = at.task;
   const parts = Object.fromEntries(['head', 'why', 'act', 'facts', 'members', 'time', 'log'].map((n) => [n, el('section', { class: 'card ' + n })]));
   let events = [], seen = 0, busy = false, again = false, closed = false, log = null, past = null;
-  fill(root, el('div', { class: 'task' }, parts.head, parts.why, parts.act, parts.time, parts.members, parts.log, parts.facts));
+  fill(root, el('div', { class: 'task' }, parts.head, parts.why, parts.act,
+    el('div', { class: 'column' }, parts.time, parts.facts), el('div', { class: 'column' }, parts.members, parts.log)));
 
   async function load() {
     if (busy) { again = true; return; }
