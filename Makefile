@@ -36,6 +36,7 @@ demo: build ## replay a real trace, then run real processes on eight fake GPUs
 
 .PHONY: test
 test: setup race prometheus ## run every test with the race detector, then 10,000 random histories without
+test: setup race browser ## run every test with the race detector, then 10,000 random histories without
 	@CGO_ENABLED=1 $(TOOL) gotestsum --format pkgname -- -race -timeout 30m ./...
 	@$(TOOL) gotestsum --format pkgname -- -timeout 30m -run '^TestRandomHistories$$' ./internal/engine
 	@cd deploy/grafana && go vet ./... && go test ./...
@@ -59,7 +60,7 @@ clean: ## remove what make built
 	@rm -rf bin coverage* junit*.xml
 
 # What the others need first; quiet and quick when nothing is missing.
-.PHONY: setup race
+.PHONY: setup race browser
 setup:
 	@./scripts/setup.sh
 race:
@@ -67,3 +68,5 @@ race:
 .PHONY: prometheus
 prometheus:
 	@./scripts/prometheus.sh
+browser:
+	@./scripts/setup.sh browser

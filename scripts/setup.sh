@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks what building needs, and fetches what is missing: setup.sh [race]. Quiet when nothing is.
-# With "race" it also wants a C compiler, which Go's race detector needs.
+# Checks what building needs, and fetches what is missing: setup.sh [race|browser]. Quiet when nothing is.
+# With "race" it also wants a C compiler, which Go's race detector needs; with "browser" a Chromium, in which the page is tested.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -41,11 +41,30 @@ need_cc() {
   fi
 }
 
+# Without a browser its tests are passed over, except in CI: nobody has to have one to work on the rest.
+need_browser() {
+  local name
+  for name in chromium chromium-browser google-chrome google-chrome-stable; do
+    command -v "$name" >/dev/null && return
+  done
+  if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+    echo "installing chromium, in which the page is tested"
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium >/dev/null && return
+  fi
+  if [[ -n ${CI:-} ]]; then
+    fail "The page is tested in Chromium, and it could not be installed."
+  fi
+  echo "no Chromium: the page is not tested (Debian, Ubuntu: sudo apt-get install chromium; macOS: brew install --cask google-chrome)" >&2
+}
+
 # Says so only if the download is still at work after a moment, as on a fresh clone.
 need_modules() {
   go mod download || fail "The modules could not be fetched: is there a network, and what is GOPROXY ($(go env GOPROXY))?"
 }
 
 need_go
-[[ ${1:-} != race ]] || need_cc
-[[ ${1:-} == race ]] || need_modules
+case ${1:-} in
+race) need_cc ;;
+browser) need_browser ;;
+*) need_modules ;;
+esac

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
@@ -38,6 +40,9 @@ func chromium(t testing.TB) string {
 
 // patience bounds a test in the browser, on a machine that has much else to do.
 const patience = 8 * time.Minute
+
+// soon is how long anything may take that is done in a moment where there is time.
+const soon = time.Minute
 
 // tab is a page in a browser of its own.
 type tab struct {
@@ -103,6 +108,13 @@ func (b *tab) listen(ev any) {
 	}
 }
 
+// forgive drops errors that the test has provoked: the browser notes refusals too.
+func (b *tab) forgive(word string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.faults = slices.DeleteFunc(b.faults, func(f string) bool { return strings.Contains(f, word) })
+}
+
 // clean wants no error in the console, such as what the page's policy refuses.
 func (b *tab) clean() {
 	b.t.Helper()
@@ -150,12 +162,12 @@ func (b *tab) sees(text string) {
 // until waits until an expression is true.
 func (b *tab) until(expression string) {
 	b.t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(30 * time.Millisecond) {
+	for end := time.Now().Add(soon); ; time.Sleep(30 * time.Millisecond) {
 		if js[bool](b, "Boolean("+expression+")") {
 			return
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("after 30 s it is still not so that %s; the page says:\n%s", expression, js[string](b, "document.body.innerText"))
+			b.t.Fatalf("after %s it is still not so that %s; at %s the page says:\n%s", soon, expression, js[string](b, "location.href"), js[string](b, "document.body.innerText"))
 		}
 	}
 }
@@ -167,6 +179,15 @@ func (b *tab) click(selector string) {
 	b.do(chromedp.Click(chromedp.CSS(selector)))
 }
 
+// press presses one key that has a text, in one event, as a browser does: so the page can
+// keep that text from being typed.
+func (b *tab) press(key string) {
+	b.t.Helper()
+	tell(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: key, Text: key})
+	tell(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyUp, Key: key})
+}
+
+// keys types.
 func (b *tab) keys(text string) {
 	b.t.Helper()
 	b.do(chromedp.KeyEvent(text))

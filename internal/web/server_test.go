@@ -157,8 +157,15 @@ func (p *pool) submit(s apitype.TaskSpec) apitype.Task {
 
 func (p *pool) reach(id uint64, state string) {
 	p.t.Helper()
+	var t apitype.Task
+	defer func() {
+		if p.t.Failed() {
+			p.t.Logf("task %d is %s: %s", id, t.State, t.Reason.Message)
+		}
+	}()
 	poll(p.t, fmt.Sprintf("task %d is %s", id, state), func() bool {
-		t, err := p.admin.Task(p.t.Context(), id)
+		var err error
+		t, err = p.admin.Task(p.t.Context(), id)
 		ok(p.t, err)
 		return t.State == state
 	})
@@ -209,9 +216,9 @@ func ok(t testing.TB, err error) {
 
 func poll(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !done(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(soon); !done(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("after 30 s it is still not so that %s", what)
+			t.Fatalf("after %s it is still not so that %s", soon, what)
 		}
 	}
 }

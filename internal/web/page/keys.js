@@ -25,13 +25,13 @@ function enabled() { return remembered('keys', 'on') !== 'off'; }
 
 // keys listens until the function that it returns is called.
 export function keys() {
-  let led = 0; // when g was pressed
+  let led = -Infinity; // when g was pressed
   const onKey = (e) => {
     const typing = e.target.closest?.('input, textarea, select, [contenteditable]');
     if (e.key === 'Escape' && typing) { e.target.blur(); return; }
     if (typing || e.ctrlKey || e.metaKey || e.altKey || document.querySelector('dialog[open]') || !enabled()) return;
     const leading = performance.now() - led < 1500;
-    led = 0;
+    led = -Infinity;
     if (leading) {
       const v = views.find((x) => x.key === e.key);
       if (v) { e.preventDefault(); go(linkTo(v, here().filters)); }

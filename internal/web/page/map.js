@@ -132,12 +132,12 @@ class MapView {
     requestAnimationFrame(() => { this.waiting = false; this.paint(); });
   }
 
-  // paint draws what the window shows. The canvas is as large as the window and is moved
-  // to where one has scrolled to.
+  // paint draws what the window shows. The canvas is as large as the window and sticks to
+  // it while one scrolls, up to the end of the sheet.
   paint() {
     if (!this.layout || this.table) return;
     const top = this.sheet.getBoundingClientRect().top;
-    const from = Math.max(0, -top), height = Math.min(innerHeight, Math.max(0, this.layout.height - from));
+    const from = Math.min(Math.max(0, -top), Math.max(0, this.sheet.clientHeight - innerHeight));
     const scale = Math.min(devicePixelRatio || 1, 2), c = this.canvas, width = this.layout.width;
     if (c.width !== Math.round(width * scale) || c.height !== Math.round(innerHeight * scale)) {
       c.width = Math.round(width * scale);
@@ -145,13 +145,13 @@ class MapView {
       c.style.width = width + 'px';
       c.style.height = innerHeight + 'px';
     }
-    c.style.transform = `translateY(${from}px)`;
-    const ctx = c.getContext('2d');
+    const ctx = c.getContext('2d', { alpha: false });
     ctx.setTransform(scale, 0, 0, scale, 0, 0);
-    ctx.clearRect(0, 0, width, innerHeight);
+    ctx.fillStyle = this.colours.bg;
+    ctx.fillRect(0, 0, width, innerHeight);
     ctx.translate(0, -from);
     this.drawn = 0;
-    for (const v of visible(this.layout, from, from + height)) {
+    for (const v of visible(this.layout, from, from + innerHeight)) {
       if (v.host) this.paintHost(ctx, v);
       else this.paintPool(ctx, v.pool);
     }
