@@ -47,6 +47,11 @@ func TestActions(t *testing.T) {
 		b.click("[data-do=wake]")
 		p.reach(id, "running")
 		b.sees("woken by an admin")
+		b.click("[data-do=resize]")
+		b.do(chromedp.SendKeys(chromedp.CSS("dialog input"), "2"))
+		b.click("dialog button[value=yes]")
+		b.until("/fault/.test(document.querySelector('.says').className) && document.querySelector('.says').innerText.length > 20") // it did not agree to that
+		b.forgive("/resize")
 		b.click("[data-do=preempt]")
 		b.click("dialog button[value=no]") // asked back, and left
 		b.until("!document.querySelector('dialog')")
@@ -62,7 +67,7 @@ func TestActions(t *testing.T) {
 
 		b.visit("/pools")
 		before := js[string](b, "(async () => { while (!document.querySelector('.badge.mode')) await new Promise(r => setTimeout(r, 20)); return document.querySelector('.badge.mode').innerText })()")
-		b.click("[data-do=mode]")
+		b.exec("const s = document.querySelector('[data-do=mode]'); s.value = s.value === 'dynamic' ? 'shadow' : 'dynamic'; s.dispatchEvent(new Event('change'))")
 		b.click("dialog button[value=yes]")
 		b.until(fmt.Sprintf("document.querySelector('.badge.mode').innerText !== %q", before))
 		b.clean()

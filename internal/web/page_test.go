@@ -4,6 +4,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -32,6 +35,28 @@ func TestPaths(t *testing.T) {
 		if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), want) || w.Body.Len() == 0 {
 			t.Errorf("GET %s: got %d %s, want %s", path, w.Code, w.Header().Get("Content-Type"), want)
 		}
+	}
+}
+
+// TestWords wants every kind of fact in words: a new one is added to facts.js too.
+func TestWords(t *testing.T) {
+	known, err := os.ReadFile("page/facts.js")
+	ok(t, err)
+	sources, err := filepath.Glob("../engine/*.go")
+	ok(t, err)
+	kinds := 0
+	for _, file := range sources {
+		text, err := os.ReadFile(file)
+		ok(t, err)
+		for _, m := range regexp.MustCompile(`\) Kind\(\) string +\{ return "([^"]+)" \}`).FindAllStringSubmatch(string(text), -1) {
+			kinds++
+			if !strings.Contains(string(known), "'"+m[1]+"':") {
+				t.Errorf("page/facts.js has no words for %s (%s)", m[1], file)
+			}
+		}
+	}
+	if kinds < 30 {
+		t.Errorf("found %d kinds of facts in the engine: is this test looking at the right place?", kinds)
 	}
 }
 

@@ -41,6 +41,13 @@ function reserved(f) {
   return t;
 }
 
+// planned says what was announced for a task; at is what Date takes.
+export function planned(p) {
+  const to = p.to && typeof p.to === 'string' ? ` with ${p.to}` : '';
+  const what = { restart: `will be restarted${to}`, move: 'will be restarted at another place' }[p.move] || `will have done with it: ${p.move}`;
+  return `${what} at ${clock(new Date(p.at), true)}` + (p.for ? `, as task ${p.for} waits` : '') + (p.reason?.message ? `: ${p.reason.message}` : '');
+}
+
 const words = {
   'task.submitted': (f) => `submitted: ${f.spec?.name || 'a task'} for pool ${f.spec?.pool || '?'}`,
   'task.placed': (f) => `gets ${f.parts?.length > 3 ? gpus(f.parts) : slices((f.parts || []).flatMap((p) => p.slices || [])) || 'CPU and memory'}`,
@@ -55,9 +62,10 @@ const words = {
   'task.resuming': () => 'goes on where it is',
   'task.resumed': () => 'runs again',
   'task.movefailed': (f) => `${f.move} failed: ${f.why}`,
-  'task.sized': (f) => (f.request ? 'asks for another size from now on' : 'asks for its first size again') + (f.by ? `, by ${f.by}` : ''),
-  'task.planned': (f) => `a move is announced: ${f.plan?.move || f.plan?.kind || 'another size or place'}`,
-  'task.dropped': (f) => `the announced move is not made: ${f.why}`,
+  'task.sized': (f) => (f.request ? 'asks for another size' : 'asks for what it was submitted with') + (f.by ? `, as ${f.by} says` : '; its pool sees to its size'),
+  'task.planned': (f) => planned({ ...f.plan, at: f.plan.at / 1e6 }),
+  'task.dropped': (f) => `what was announced is not done: ${f.why}`,
+  'task.shadow': (f) => `dynamic would ${f.move} it: ${f.reason?.message || ''}`,
   'task.forgotten': (f) => `${f.tasks?.length || 0} ended tasks are no longer kept`,
   'part.carved': (f) => `${member(f.owner)}has its slices`,
   'part.freed': (f) => `${member(f.owner)}has left its slices`,
@@ -69,7 +77,11 @@ const words = {
   'lease.closing': (f) => `gives back what it holds, and is ${f.then} then: ${f.reason?.message || ''}`,
   'lease.renewed': (f) => `its lease holds until ${time(f.expires)}`,
   'pool.asked': (f) => `pool ${f.pool} asked for more: ${f.waiting} tasks wait for ${num(f.gpus)} GPUs`,
-  'pool.mode': (f) => `pool ${f.pool} is ${f.mode}, set by ${f.by}` + (f.reason ? `: ${f.reason}` : ''),
+  'pool.mode': (f) => `pool ${f.pool}${f.tenant ? ' for tenant ' + f.tenant : ''} is ${f.mode || 'as its settings say'}`
+    + (f.by === 'guard' ? ': it fell back by itself' : `, set by ${f.by}`) + (f.reason ? `: ${f.reason}` : ''),
+  'rollout.began': (f) => `rollout of ${f.rollout.mode} in ${f.rollout.steps.length} steps begun by ${f.rollout.by}: the baseline is measured`,
+  'rollout.step': (f) => `step ${f.step + 1} of the rollout is on trial until ${time(f.until)}`,
+  'rollout.ended': (f) => `the rollout has ended, ${f.how.replaceAll('_', ' ')}: ${f.why}`,
   'pool.set': (f) => `settings of pool ${f.pool?.name || ''}`,
   'pair.parted': (f) => `${f.pair?.join(' and ')} do not share a GPU until ${time(f.until)}: ${f.why}`,
   'tenant.set': (f) => `tenant ${f.tenant?.name || ''} is set`,
@@ -77,7 +89,7 @@ const words = {
   'host.joined': (f) => `host ${f.host?.name || ''} joined pool ${f.pool}`,
   'host.changed': (f) => (f.up ? 'a host is up' : 'a host is away') + (f.reason?.message ? `: ${f.reason.message}` : ''),
   'host.moved': (f) => `a host moved to pool ${f.pool}`,
-  'model.learned': (f) => `GPU model ${f.model?.name || ''} as its driver reports it`,
+  'model.learned': (f) => `a GPU model is known now: ${f.model?.key || ''}`,
   'gpu.changed': (f) => `GPU ${f.gpu} is ${f.health}` + (f.why ? `: ${f.why}` : ''),
   gap: (f) => f.message,
 };

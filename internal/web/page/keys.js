@@ -16,7 +16,7 @@ export function showHelp() {
     el('h2', { id: 'helptitle' }, 'Keys'),
     el('dl', { class: 'keys' }, rows.map(([k, what]) => [el('dt', null, k.split(' ').map((x) => [el('kbd', null, x), ' '])), el('dd', null, what)])),
     el('label', { class: 'check' }, el('input', { type: 'checkbox', checked: enabled(), onchange: (e) => remember('keys', e.target.checked ? 'on' : 'off') }), ' single letters do this'),
-    el('form', { method: 'dialog' }, el('button', { class: 'main' }, 'Close')));
+    el('form', { method: 'dialog', class: 'row end' }, el('button', { class: 'main' }, 'Close')));
   document.body.append(d);
   d.showModal();
 }

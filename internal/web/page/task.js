@@ -7,6 +7,7 @@ import { badge } from './tasks.js';
 import { expected } from './queue.js';
 import { logTail } from './log.js';
 import { timeline } from './timeline.js';
+import { planned } from './facts.js';
 import { clock, mib, num, percent, span } from './words.js';
 
 const terminal = ['succeeded', 'failed', 'cancelled', 'expired'];
@@ -68,6 +69,8 @@ function reasons(x) {
   }
   const f = t.forecast;
   if (f && f.basis !== 'none' && !terminal.includes(t.state)) list.push(`expected to run for ${f.p50}, nine times in ten for at most ${f.p90}`);
+  if (t.plan) list.push(planned(t.plan));
+  if (t.resized) list.push(`asks for ${t.resized} now${t.resized_by ? ', as ' + t.resized_by + ' says' : ''}`);
   if (x.run_left) list.push(`may run for ${t.max_runtime}, of which ${x.run_left} are left`);
   if (x.reservation) list.push(`kept for it: GPU ${x.reservation.gpus.join(', ') || 'none'}` + (x.reservation.at ? `, free about ${clock(x.reservation.at)}` : ''));
   if (x.array) list.push(`array: ${x.array.succeeded} done, ${x.array.failed} failed, ${x.array.running} running, ${x.array.waiting} waiting, of ${x.array.size}`);
@@ -94,6 +97,6 @@ function facts(t) {
   const rows = [['Asks for', t.request], ['Priority', t.priority], ['Class', t.class], ['Command', t.command ? el('code', null, t.command.join(' ')) : 'a lease of an outside client'],
     ['Cores', t.cpus], ['Memory', t.memory_mib ? mib(t.memory_mib) : ''], ['Submitted', clock(t.submitted, true)], ['Last started', t.started ? clock(t.started, true) : ''],
     ['Ended', t.ended ? clock(t.ended, true) : ''], ['Longest run', t.max_runtime], ['Estimate', t.estimate], ['Saves its work every', t.checkpoint_every],
-    ['Deadline', t.deadline ? clock(t.deadline) : ''], ['After', t.after?.join(', ')], ['After, however they end', t.after_any?.join(', ')], ['Array', t.array_spec]];
+    ['Deadline', t.deadline ? clock(t.deadline) : ''], ['When idle', t.on_idle], ['Runs with', t.min_gpus || t.max_gpus ? `${num(t.min_gpus || 0)} to ${num(t.max_gpus || 0)} GPUs` : ''], ['After', t.after?.join(', ')], ['After, however they end', t.after_any?.join(', ')], ['Array', t.array_spec]];
   return el('dl', { class: 'facts' }, rows.filter(([, v]) => v).map(([k, v]) => [el('dt', null, k), el('dd', null, v)]));
 }
