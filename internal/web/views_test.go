@@ -23,7 +23,7 @@ func TestViews(t *testing.T) {
 		{"task-failed", fmt.Sprintf("/tasks/%d", failed), "out of luck"},
 		{"pools", "/pools", "serving"},
 		{"tenants", "/tenants", "of its limit"},
-		{"savings", "/savings", "static would have held"},
+		{"savings", "/savings", "static: GPU hours held"},
 		{"events", "/events", "since this page was opened"},
 		{"submit", "/submit", "Command"},
 	}

@@ -105,7 +105,7 @@ func load() (map[string]*asset, error) {
 		if _, err = z.Write(b); err != nil {
 			return err
 		}
-		if err = z.Close(); err != nil {
+		if err := z.Close(); err != nil {
 			return err
 		}
 		sum := sha256.Sum256(b)

@@ -24,8 +24,8 @@ export function savings(root, store) {
   function report(byDay, byPool) {
     const t = byDay.total;
     fill(books, el('div', { class: 'tiles' }, [
-      ['saved', saved(t.held_gpu_hours, t.static_gpu_hours)], ['GPU hours held', num(t.held_gpu_hours)], ['static would have held', num(t.static_gpu_hours)],
-      ['of those, held and idle', num(t.held_idle_gpu_hours)], ['static, held and idle', num(t.static_idle_gpu_hours)], ['GPUs static needed at once', num(t.static_gpus_peak)],
+      ['saved', saved(t.held_gpu_hours, t.static_gpu_hours)], ['GPU hours held', num(t.held_gpu_hours)], ['of those idle', num(t.held_idle_gpu_hours)],
+      ['static: GPU hours held', num(t.static_gpu_hours)], ['static: of those idle', num(t.static_idle_gpu_hours)], ['static: GPUs at once', num(t.static_gpus_peak)],
     ].map(([k, v]) => el('div', { class: 'card' }, el('div', { class: 'dim' }, k), el('div', { class: 'big' }, v)))),
     el('p', { class: 'dim' }, `From ${clock(byDay.since)} to ${clock(byDay.until)}. Static gives whole GPUs for as long as a task holds its place, parked or not.`));
     if (byDay.rows.length > 1) {
@@ -60,9 +60,9 @@ function columns(name, cell) {
   return [
     { name, cell },
     { name: 'GPU hours held', class: 'n', cell: (r) => num(r.held_gpu_hours) },
-    { name: 'of those idle', class: 'n', cell: (r) => num(r.held_idle_gpu_hours) },
+    { name: 'Of those idle', class: 'n', cell: (r) => num(r.held_idle_gpu_hours) },
     { name: 'Static would have held', class: 'n', cell: (r) => num(r.static_gpu_hours) },
-    { name: 'of those idle', class: 'n', cell: (r) => num(r.static_idle_gpu_hours) },
+    { name: 'Static, idle', class: 'n', cell: (r) => num(r.static_idle_gpu_hours) },
     { name: 'Saved', class: 'n', cell: (r) => saved(r.held_gpu_hours, r.static_gpu_hours) },
     { name: 'Static, at once', class: 'n', cell: (r) => num(r.static_gpus_peak) },
     { name: 'In use, at once', class: 'n', cell: (r) => (r.in_use_gpus_peak == null ? '–' : num(r.in_use_gpus_peak)) },
