@@ -33,7 +33,11 @@ func (l *listener) Commit(c Commit) {
 		l.gap = l.gap || l.last != 0 && e.Seq != l.last+1
 		l.last = e.Seq
 	}
-	l.refused += len(c.Refused)
+	for _, r := range c.Refused {
+		if _, is := r.Event.(engine.Submit); is { // the first look at a driver may come before there is a pool
+			l.refused++
+		}
+	}
 }
 
 func (l *listener) Published(*View) {

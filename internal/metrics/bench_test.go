@@ -35,7 +35,7 @@ func largeWorld(b testing.TB) *world {
 		w.answer(all)
 		w.now += second / 100
 		for l := w.e.Task(id).Lease(); l != nil; l = nil {
-			w.do(engine.ProcessExited{Owner: work.Owner{Task: id, Epoch: l.Epoch}, Exit: work.Exit{Code: i % 2}})
+			w.tell(engine.ProcessExited{Owner: work.Owner{Task: id, Epoch: l.Epoch}, Exit: work.Exit{Code: i % 2}})
 		}
 		w.answer(all)
 		if i%1000 == 0 {
@@ -116,7 +116,7 @@ func BenchmarkFacts(b *testing.B) {
 	life := func() {
 		id, _ := w.do(engine.Submit{Spec: spec(0, "1")})
 		w.answer(all)
-		w.do(engine.ProcessExited{Owner: work.Owner{Task: id, Epoch: 1}})
+		w.tell(engine.ProcessExited{Owner: work.Owner{Task: id, Epoch: 1}})
 		w.answer(all)
 	}
 	life()

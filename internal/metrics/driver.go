@@ -28,8 +28,7 @@ func (w watched) done(op string, start time.Time, err error) {
 	case errors.Is(err, context.Canceled):
 	default:
 		code := driver.Code("unknown")
-		var e *driver.Error
-		if errors.As(err, &e) {
+		if e, is := errors.AsType[*driver.Error](err); is {
 			code = e.Code
 		}
 		w.m.vecs.driverErrors.WithLabelValues(w.name, op, string(code)).Inc()

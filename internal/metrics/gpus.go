@@ -135,10 +135,9 @@ func restOfGPUs(f gpuFamily, v *host.View, rs []reading, from int) (list []*dto.
 	return list
 }
 
-func pairs(names []string, values ...string) []*dto.LabelPair {
-	out := make([]*dto.LabelPair, len(names))
-	for i := range names {
-		out[i] = &dto.LabelPair{Name: &names[i], Value: &values[i]}
+func pairs(names []string, values ...string) (out []*dto.LabelPair) {
+	for i, v := range values {
+		out = append(out, &dto.LabelPair{Name: &names[i], Value: &v})
 	}
 	return out
 }

@@ -159,11 +159,11 @@ func (x *kindSums) measure(v *host.View, g *host.GPUView, state string, r readin
 		x.compute += r.compute
 		x.measured++
 	}
-	switch {
-	case state == "free":
+	switch state {
+	case "free":
 		x.idle += 1000
 		x.masks[0]++
-	case state == "part":
+	case "part":
 		x.idle += 1000 - g.Milli
 		x.stranded += 1000 - g.Milli
 		if g.Mode == gpu.ModeMIG {

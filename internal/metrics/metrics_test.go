@@ -31,7 +31,7 @@ func (w *world) submit(s work.Spec) work.TaskID {
 
 func (w *world) exit(id work.TaskID, code int) {
 	w.t.Helper()
-	w.do(engine.ProcessExited{Owner: work.Owner{Task: id, Epoch: w.e.Task(id).Epoch}, Exit: work.Exit{Code: code}})
+	w.tell(engine.ProcessExited{Owner: work.Owner{Task: id, Epoch: w.e.Task(id).Epoch}, Exit: work.Exit{Code: code}})
 	w.answer(all)
 }
 
@@ -81,12 +81,12 @@ func TestParkAndWake(t *testing.T) {
 	w := newWorld(t, 8, 8, 1)
 	id := w.submit(spec(0, "1"))
 	w.answer(all)
-	w.do(engine.Park{Task: id, By: "ann"})
+	w.tell(engine.Park{Task: id, By: "ann"})
 	w.now += 3 * second
 	w.answer(all)
 	w.show(0)
 	w.has(`gpupool_move_seconds_sum{move="park",pool="p0"} 3`, `gpupool_pool_parked_tasks{pool="p0"} 1`, `gpupool_static_gpus{pool="p0"} 1`, `gpupool_held_gpus{model="H100-80GB",pool="p0"} 0`)
-	w.do(engine.Wake{Task: id, By: "ann"})
+	w.tell(engine.Wake{Task: id, By: "ann"})
 	w.now += 5 * second
 	w.answer(all)
 	w.show(0)
@@ -97,12 +97,12 @@ func TestOverdue(t *testing.T) {
 	w := newWorld(t, 8, 8, 1)
 	id := w.submit(spec(0, "1"))
 	w.answer(all)
-	w.do(engine.Cancel{Task: id, By: "ann"})
+	w.tell(engine.Cancel{Task: id, By: "ann"})
 	w.answer(func(c engine.Command) bool { _, free := c.(engine.FreeCmd); return !free })
-	w.do(engine.FreeFailed{Owner: work.Owner{Task: id, Epoch: 1}, Err: "in use"})
+	w.tell(engine.FreeFailed{Owner: work.Owner{Task: id, Epoch: 1}, Err: "in use"})
 	w.show(0)
 	w.has(`gpupool_parts_freeing{pool="p0"} 1`, `gpupool_free_retries_total{pool="p0"} 1`)
-	w.do(engine.FreeDone{Owner: work.Owner{Task: id, Epoch: 1}})
+	w.tell(engine.FreeDone{Owner: work.Owner{Task: id, Epoch: 1}})
 	w.has(`gpupool_parts_freeing{pool="p0"} 0`, `gpupool_parts_freeing_oldest_seconds{pool="p0"} 0`)
 }
 
@@ -110,14 +110,14 @@ func TestCarveFails(t *testing.T) {
 	w := newWorld(t, 8, 8, 1)
 	w.show(0)
 	id := w.submit(spec(0, "1"))
-	w.do(engine.CarveFailed{Owner: work.Owner{Task: id, Epoch: 1}, Err: "no"})
+	w.tell(engine.CarveFailed{Owner: work.Owner{Task: id, Epoch: 1}, Err: "no"})
 	w.show(0)
 	w.has(`gpupool_carves_failed_total{model="H100-80GB",pool="p0"} 1`, `gpupool_tasks_requeued_total{pool="p0",reason="carve_failed"} 1`, `gpupool_gpus{model="H100-80GB",pool="p0",state="suspect"} 1`)
 }
 
 func TestModes(t *testing.T) {
 	w := newWorld(t, 8, 8, 1)
-	w.do(engine.SetMode{Pool: "p0", Mode: work.Static, By: "ann"})
+	w.tell(engine.SetMode{Pool: "p0", Mode: work.Static, By: "ann"})
 	w.show(0)
 	w.has(`gpupool_pool_mode{mode="static",pool="p0"} 1`, `gpupool_pool_mode{mode="dynamic",pool="p0"} 0`, `gpupool_pool_fallen_back{pool="p0"} 1`, `gpupool_pool_mode_changes_total{mode="static",pool="p0"} 1`)
 	if got := grep(w.m.scrape(t, ""), "gpupool_pool_fallbacks_total"); len(got) != 1 || !strings.HasSuffix(got[0], " 0") {
@@ -144,16 +144,18 @@ func TestBounds(t *testing.T) {
 // What a Metrics says of who waits is what the engine says, whatever happens; and one that
 // is seeded from an engine says the same as one that saw it all.
 func TestAgreesWithEngine(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range uint64(20) {
 		w := newWorld(t, 16, 8, 3)
 		r := rand.New(rand.NewPCG(seed, 1))
-		for range 300 {
+		for i := range 300 {
 			w.now += work.Time(r.IntN(20)) * second
 			w.anything(r)
 			if r.IntN(3) > 0 {
 				w.answer(func(engine.Command) bool { return r.IntN(4) > 0 })
 			}
-			w.agrees(w.m, seed)
+			if i%4 == 0 {
+				w.agrees(w.m, seed)
+			}
 		}
 		snapshot, err := w.e.Snapshot()
 		if err != nil {
@@ -189,21 +191,21 @@ func (w *world) anything(r *rand.Rand) {
 		if r.IntN(6) == 0 {
 			s.Array = &work.Array{Last: 3, Step: 1}
 		}
-		w.do(engine.Submit{Spec: s})
+		w.tell(engine.Submit{Spec: s})
 	case 4:
-		w.do(engine.Cancel{Task: id, By: "ann"})
+		w.tell(engine.Cancel{Task: id, By: "ann"})
 	case 5, 6, 7:
 		if t := w.e.Task(id); t != nil {
-			w.do(engine.ProcessExited{Owner: work.Owner{Task: id, Epoch: t.Epoch}, Exit: work.Exit{Code: r.IntN(2)}})
+			w.tell(engine.ProcessExited{Owner: work.Owner{Task: id, Epoch: t.Epoch}, Exit: work.Exit{Code: r.IntN(2)}})
 		}
 	case 8:
-		w.do(engine.Hold{Task: id, On: r.IntN(2) == 0, By: "ann"})
+		w.tell(engine.Hold{Task: id, On: r.IntN(2) == 0, By: "ann"})
 	case 9:
-		w.do(engine.Park{Task: id, By: "ann"})
+		w.tell(engine.Park{Task: id, By: "ann"})
 	case 10:
-		w.do(engine.Wake{Task: id, By: "ann"})
+		w.tell(engine.Wake{Task: id, By: "ann"})
 	case 11:
-		w.do(engine.Preempt{Task: id, By: "ann"})
+		w.tell(engine.Preempt{Task: id, By: "ann"})
 	}
 }
 

@@ -40,7 +40,7 @@ func TestPromtool(t *testing.T) {
 		w.submit(spec(0, "1"))
 		w.answer(all)
 		w.exit(1, 0)
-		w.do(engine.Cancel{Task: 1, By: "ann"})
+		w.tell(engine.Cancel{Task: 1, By: "ann"})
 		w.show(0.5)
 		promtool(t, w.m.scrape(t, ""), "check", "metrics")
 	})

@@ -29,24 +29,24 @@ type tracker struct {
 
 // task is a task that has not ended.
 type task struct {
-	id                   work.TaskID
-	spec                 *work.Spec
-	tenant               string // as it is shown
-	array                work.TaskID
-	state                work.State
-	since                work.Time // it waits in line since then
-	waits, held          bool      // it has not been placed; it is kept back by someone
-	awaits               int       // tasks that it comes after
-	placed, ran          work.Time // when it was placed, and when it last began to run
-	total                time.Duration
-	epoch                uint32
-	awake, asleep        bool          // it was woken; it holds nothing but its sleep
-	suspended, woken     work.Time     // when that was decided
-	move                 work.MoveKind // by a restart, that it is in the middle of
-	moved                work.Time     // and when it was told so
-	plan                 work.MoveKind // that is announced
-	whole                int           // GPUs that it would hold if it had whole ones for itself
-	holdsStatic, counted bool
+	id               work.TaskID
+	spec             *work.Spec
+	tenant           string // as it is shown
+	array            work.TaskID
+	state            work.State
+	since            work.Time // it waits in line since then
+	waits, held      bool      // it has not been placed; it is kept back by someone
+	awaits           int       // tasks that it comes after
+	placed, ran      work.Time // when it was placed, and when it last began to run
+	total            time.Duration
+	epoch            uint32
+	awake, asleep    bool          // it was woken; it holds nothing but its sleep
+	suspended, woken work.Time     // when that was decided
+	move             work.MoveKind // by a restart, that it is in the middle of
+	moved            work.Time     // and when it was told so
+	plan             work.MoveKind // that is announced
+	whole            int           // GPUs that it would hold if it had whole ones for itself
+	holdsStatic      bool          // and does
 }
 
 // part is slices that stand.
@@ -221,8 +221,7 @@ func (tr *tracker) refused(r host.Refusal) {
 		pool = s.Pool
 	}
 	code := work.Code("internal")
-	var e *work.Error
-	if errors.As(r.Err, &e) {
+	if e, is := errors.AsType[*work.Error](r.Err); is {
 		code = e.Code
 	}
 	tr.m.vecs.rejected.WithLabelValues(pool, string(code)).Inc()

@@ -55,11 +55,11 @@ func newWorld(t testing.TB, gpus, perPool, tenants int) *world {
 		}
 		inv.Hosts = append(inv.Hosts, info)
 	}
-	w.do(engine.SetPools{Pools: pools})
+	w.tell(engine.SetPools{Pools: pools})
 	for i := range tenants {
-		w.do(engine.SetTenant{Tenant: work.Tenant{Name: fmt.Sprintf("t%d", i), LimitGPUs: 1000, GuaranteeGPUs: 1}})
+		w.tell(engine.SetTenant{Tenant: work.Tenant{Name: fmt.Sprintf("t%d", i), LimitGPUs: 1000, GuaranteeGPUs: 1}})
 	}
-	w.do(inv)
+	w.tell(inv)
 	return w
 }
 
@@ -80,6 +80,12 @@ func (w *world) do(ev engine.Event) (work.TaskID, error) {
 	return out.Task, out.Err
 }
 
+// tell is do for events whose answer is of no account: random ones are often refused.
+func (w *world) tell(ev engine.Event) {
+	w.t.Helper()
+	w.do(ev) //nolint:errcheck // see above
+}
+
 // answer answers commands well until there are none, of those that pick takes.
 func (w *world) answer(pick func(engine.Command) bool) {
 	for again := true; again; {
@@ -94,19 +100,19 @@ func (w *world) answer(pick func(engine.Command) bool) {
 			again = true
 			switch c := c.(type) {
 			case engine.CarveCmd:
-				w.do(engine.CarveDone{Owner: c.Owner, Devices: c.GPUIDs})
+				w.tell(engine.CarveDone{Owner: c.Owner, Devices: c.GPUIDs})
 			case engine.StartCmd:
-				w.do(engine.StartDone{Owner: c.Owner})
+				w.tell(engine.StartDone{Owner: c.Owner})
 			case engine.StopCmd:
-				w.do(engine.ProcessExited{Owner: c.Owner, Exit: work.Exit{Code: 143, Signal: "SIGTERM"}})
+				w.tell(engine.ProcessExited{Owner: c.Owner, Exit: work.Exit{Code: 143, Signal: "SIGTERM"}})
 			case engine.FreeCmd:
-				w.do(engine.FreeDone{Owner: c.Owner})
+				w.tell(engine.FreeDone{Owner: c.Owner})
 			case engine.SuspendCmd:
-				w.do(engine.SuspendDone{Owner: c.Owner})
+				w.tell(engine.SuspendDone(c))
 			case engine.ResumeCmd:
-				w.do(engine.ResumeDone{Owner: c.Owner})
+				w.tell(engine.ResumeDone{Owner: c.Owner})
 			case engine.ResizeCmd:
-				w.do(engine.ResizeDone{Owner: c.Owner, Devices: c.GPUIDs})
+				w.tell(engine.ResizeDone{Owner: c.Owner, Devices: c.GPUIDs})
 			}
 		}
 	}
