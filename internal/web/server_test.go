@@ -105,6 +105,11 @@ func serve(t testing.TB, shape, settings string) *pool {
 	ok(t, err)
 	p.token = strings.TrimSpace(string(b))
 	p.admin = p.client(p.token)
+	poll(t, "its hosts are there", func() bool {
+		pools, err := p.admin.Pools(t.Context())
+		ok(t, err)
+		return len(pools) > 0 && pools[0].FreeGPUs > 0
+	})
 	return p
 }
 
@@ -197,12 +202,12 @@ func (p *pool) town() (running, waiting, failed uint64) {
 	lease("vision", "serving", "batch", "2", 0.99)
 	lease("speech", "research", "train", "1", 0.64)
 	p.load(lines)
+	p.reach(running, "running")
+	p.reach(failed, "failed")
 	waiting = p.submit(apitype.TaskSpec{Name: "pretrain", Tenant: "llm", Pool: "research", GPUs: "8", Members: 2, Estimate: "6h", Priority: "high"}).ID
 	p.submit(apitype.TaskSpec{Name: "sweep", Tenant: "vision", Pool: "research", GPUs: "3", Estimate: "1h", MaxRuntime: "2h", Priority: "low"})
 	p.submit(apitype.TaskSpec{Name: "eval", Tenant: "speech", Pool: "research", GPUs: "8", Estimate: "30m"})
 	p.submit(apitype.TaskSpec{Name: "held-back", Tenant: "speech", Pool: "serving", GPUs: "1", Hold: true})
-	p.reach(running, "running")
-	p.reach(failed, "failed")
 	time.Sleep(2500 * time.Millisecond) // two scans, so that use is known: a picture needs it, no assertion does
 	return running, waiting, failed
 }

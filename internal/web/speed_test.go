@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,33 +110,36 @@ func (p *pool) sizes() {
 }
 
 // churn lets leases come and go, so many each second: each is about seven events.
-func (p *pool) churn(perSecond int) (stop func(), count func() int) {
+func (p *pool) churn(perSecond int) (stop func(), count func() int64) {
+	const hands = 5 // so that one slow answer does not hold up the rest
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	n := 0
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(time.Second / time.Duration(perSecond))
-		defer tick.Stop()
-		var old []apitype.Lease
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			l, err := p.admin.CreateLease(ctx, apitype.LeaseSpec{Tenant: fmt.Sprintf("tenant-%d", n%6), GPUs: []string{"1/7", "2g.20gb", "1"}[n%3], LeaseTTL: "5m"}, "")
-			if err != nil {
-				continue
-			}
-			n++
-			if old = append(old, l); len(old) > 2*perSecond {
-				l, old = old[0], old[1:]
-				if l, err = p.admin.Lease(ctx, l.ID); err == nil {
+	var n atomic.Int64
+	var all sync.WaitGroup
+	for range hands {
+		all.Go(func() {
+			tick := time.NewTicker(hands * time.Second / time.Duration(perSecond))
+			defer tick.Stop()
+			var old []uint64
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+				i := n.Add(1)
+				l, err := p.admin.CreateLease(ctx, apitype.LeaseSpec{Tenant: fmt.Sprintf("tenant-%d", i%6), GPUs: []string{"1/7", "2g.20gb", "1"}[i%3], LeaseTTL: "5m"}, "")
+				if err != nil {
+					continue
+				}
+				if old = append(old, l.ID); len(old) <= 2*perSecond/hands {
+					continue
+				}
+				if l, err := p.admin.Lease(ctx, old[0]); err == nil {
 					p.admin.ReleaseLease(ctx, l.ID, l.Epoch) //nolint:errcheck // it may not be held yet
 				}
+				old = old[1:]
 			}
-		}
-	}()
-	return func() { cancel(); <-ended }, func() int { return n }
+		})
+	}
+	return func() { cancel(); all.Wait() }, n.Load
 }
