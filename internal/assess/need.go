@@ -235,10 +235,10 @@ func (n needs) mean() float64 {
 	return sum / max(all, 1)
 }
 
-// better reports whether fewer GPUs are needed than before.
+// better reports whether fewer GPUs are needed than before: nearly always, at the most, or
+// for less of the time.
 func (n needs) better(was needs) bool {
-	a, b := n.quantile(0.99), was.quantile(0.99)
-	return a < b || a == b && n.max() < was.max()
+	return cmp.Or(cmp.Compare(n.quantile(0.99), was.quantile(0.99)), cmp.Compare(n.max(), was.max()), cmp.Compare(n.mean(), was.mean())) < 0
 }
 
 // tally is what gpupool's own shadow would have said of parking alone (docs/modes.md).
