@@ -40,7 +40,9 @@ func (x *Result) holders() {
 	}
 	x.Namespaces, x.Longest = []Namespace{}, []Holder{}
 	for _, n := range of { // order: sorted below
-		n.Longest = lengthOf(r.time(n.longest))
+		if n.longest > 0 {
+			n.Longest = lengthOf(r.time(n.longest))
+		}
 		x.Namespaces = append(x.Namespaces, *n)
 	}
 	slices.SortFunc(x.Namespaces, func(a, b Namespace) int { return cmp.Or(cmp.Compare(b.Idle, a.Idle), cmp.Compare(a.Name, b.Name)) })

@@ -67,23 +67,27 @@ type pod struct {
 
 // usage is what was measured of a holder.
 type usage struct {
-	fits   [101]uint32 // by per cent
-	known  int         // steps
+	fits   [101]uint32 // while it used its GPU, by per cent
+	known  int         // steps, used or not
 	memMiB float64     // the most; negative = never measured
 }
 
-func (u *usage) add(r reading) {
+func (u *usage) add(r reading, idleBelow float64) {
 	u.memMiB = max(u.memMiB, r.memMiB)
-	if r.fit >= 0 {
-		u.fits[percentOf(r.fit)]++
+	if r.peak >= 0 {
 		u.known++
+	}
+	if r.peak >= idleBelow {
+		u.fits[percentOf(r.fit)]++
 	}
 }
 
-// percentOf rounds up: nothing is to look smaller than it is.
-func percentOf(share float64) int { return int(math.Ceil(100*min(max(share, 0), 1) - 1e-9)) }
+// percentOf rounds up: nothing is to look smaller than it is. Readings were kept with seven
+// digits, so a little over a whole per cent is that.
+func percentOf(share float64) int { return int(math.Ceil(100*min(max(share, 0), 1) - 1e-4)) }
 
-// p95 is the share that 95 % of the readings did not exceed.
+// p95 is the share that 95 % of the readings did not exceed in which it used its GPU: who
+// idles nearly always still wants all of it when he does not.
 func (u *usage) p95() float64 { return quantile(u.fits[:], 0.95) / 100 }
 
 // quantile is the smallest bin at or below which a share q of the counts are.
@@ -220,7 +224,7 @@ func (r *record) put(dev, step, pod int, x reading) {
 			p.devices = append(p.devices, dev)
 		}
 	}
-	use.add(x)
+	use.add(x, r.idleBelow)
 	if x.mean >= 0 {
 		into.use[percentOf(x.mean)]++
 	}

@@ -99,7 +99,7 @@ func (x *Result) needTable() Table {
 		Head: []string{"MEANS", "99 % OF THE TIME", "MOST", "MEAN", "PODS", "CAUTIOUS: 99 %", "MOST", "MEAN", "PODS"},
 		Means: "A pod is under one means at most, so nothing counts twice. Pods are packed by the real geometry: whole GPUs of one pod on one host, MIG slices where they are legal, the largest first; a better packing may do with less. " +
 			"Models are apart and their figures added up. Parked: after suspend and resume have been paid for by idling (1 s and the GPU memory at 9.6 GiB/s, each way), or cautiously after the longer idle time; it holds its GPUs while it is suspended and resumed. " +
-			"Slices and shares: its use (the most of a reading, in 95 % of them) stays under 70 % of what it gets, with a quarter more memory than it ever had; what would be parked for most of the time stays whole. A means that would need more is not used."}
+			"Slices and shares: its use (the most of a reading, in 95 % of those in which it used the GPU) stays under 70 % of what it gets, with a quarter more memory than it ever had; what would be parked for most of the time stays whole. A means that would need more is not used."}
 	for _, m := range x.Means {
 		row := []string{m.Name}
 		for _, n := range []Needed{m.Soon, m.Cautious} {
