@@ -46,5 +46,5 @@ func (x *Result) notes(pools []*pool, o Options) {
 	}
 	say("Idle is: no sample of the use at or over %.3g %% for %s. Use is not everything: a GPU that idles may hold a model in memory for someone who must not wait.", 100*o.IdleBelow, x.IdleFor)
 	say("Not modelled: work that came later because it had waited; pods that belong together over several hosts; CPU and main memory, which what is parked needs; who would not allow it. " +
-		"A parked pod may wake on any GPU of its model here; gpupool wakes it on its own host. Sizes are by what a pod was seen to use in all this time, which nobody knows when it starts.")
+		"A parked pod may wake on any GPU of its model here; gpupool wakes it on its own host. What idles when the time begins counts as if it had just begun to, so the most at any time may be the first minutes. Sizes are by what a pod was seen to use in all this time, which nobody knows when it starts.")
 }

@@ -17,7 +17,10 @@ type Table struct {
 // Title says what was looked at.
 func (x *Result) Title() string {
 	hosts := ""
-	if x.Hosts > 0 {
+	switch {
+	case x.Hosts == 1:
+		hosts = " on one host"
+	case x.Hosts > 1:
 		hosts = fmt.Sprintf(" on %d hosts", x.Hosts)
 	}
 	return fmt.Sprintf("%d GPUs%s, %s to %s UTC (%s), a reading every %s, from %s", x.GPUs, hosts,

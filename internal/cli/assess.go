@@ -92,7 +92,7 @@ func (s *assessFlags) check(c *cobra.Command) error {
 	}
 	s.IdleBelow = s.below / 100
 	if s.csv == "" || c.Flags().Changed("end") {
-		s.To = time.Now().Truncate(s.Step + time.Nanosecond)
+		s.To = time.Now().Truncate(max(s.Step, time.Second))
 	}
 	if s.end != "" {
 		at, err := time.Parse(time.RFC3339, s.end)
