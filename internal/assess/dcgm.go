@@ -327,7 +327,7 @@ func (r *row) any(i int) bool {
 }
 
 func (r *row) known(s slot, i int) bool {
-	return r.values[s] != nil && !math.IsNaN(float64(r.values[s][i]))
+	return i < len(r.values[s]) && !math.IsNaN(float64(r.values[s][i]))
 }
 
 // get is a value, or -1 when it is not known.

@@ -44,7 +44,7 @@ func startPrometheus(t *testing.T, openMetrics string) string {
 		t.Fatal(err)
 	}
 	address := l.Addr().String()
-	l.Close()
+	_ = l.Close()
 	var log bytes.Buffer
 	run := exec.CommandContext(t.Context(), server, "--config.file="+settings, "--storage.tsdb.path="+data, "--storage.tsdb.retention.time=100y", "--web.listen-address="+address)
 	run.Stderr = &log
@@ -88,7 +88,9 @@ func TestAssessPrometheus(t *testing.T) {
 	url := startPrometheus(t, s.openMetrics(t))
 	page := filepath.Join(t.TempDir(), "assess.html")
 	args := []string{"--prometheus", url, "--end", s.from.Add(siteMinutes * time.Minute).Format(time.RFC3339), "--price", "2.50"}
+	began := time.Now()
 	out, errs, code := assessed(t, append(args, "-o", "json", "--html", page)...)
+	t.Logf("assessed in %s", time.Since(began))
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}

@@ -172,7 +172,7 @@ func (s *site) openMetrics(t *testing.T) string {
 				holder := ""
 				if x.pod > 0 {
 					namespace, pod := filepath.Split(s.pods[x.pod])
-					holder = fmt.Sprintf(`,exported_namespace="%s",exported_pod="%s"`, filepath.Clean(namespace), pod)
+					holder = fmt.Sprintf(`,exported_namespace=%q,exported_pod=%q`, filepath.Clean(namespace), pod)
 				}
 				fmt.Fprintf(w, "%s{%s%s} %s %d\n", m.name, labels, holder, m.sample(x), s.from.Unix()+int64(60*at+13))
 			}
