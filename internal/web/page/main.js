@@ -86,7 +86,7 @@ class Frame {
       const live = this.store.link === 'live';
       fill(this.live, el('i', { class: live ? 'dot on' : 'dot', 'aria-hidden': 'true' }), live ? 'live' : this.store.link === 'away' ? 'no connection' : 'connecting');
     }
-    if (topics.has('fleet') || topics.has('pools')) strip(this.strip, this.store);
+    if (topics.has('fleet') || topics.has('pools')) strip(this.strip, this.store, topics.has('pools')); // pools change rarely
     if (topics.has('pools') || topics.has('tenants')) filterBar(this.filters, this.store, this.at);
     this.view.update(topics);
   }

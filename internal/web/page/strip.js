@@ -6,9 +6,10 @@ import { num, percent } from './words.js';
 let last = 0; // it counts all GPUs, so it is drawn at most four times a second
 let late;
 
-export function strip(box, store) {
+// strip draws the numbers: at once when asked to, else as soon as it may.
+export function strip(box, store, atOnce) {
   const now = performance.now();
-  if (store.loaded && now - last < 250 && box.firstChild) {
+  if (!atOnce && store.loaded && now - last < 250 && box.firstChild) {
     clearTimeout(late);
     late = setTimeout(() => draw(box, store), 250);
     return;
@@ -17,6 +18,7 @@ export function strip(box, store) {
 }
 
 function draw(box, store) {
+  clearTimeout(late);
   last = store.loaded ? performance.now() : 0;
   const t = totals(store.fleet);
   const waiting = store.pools.reduce((n, p) => n + p.waiting, 0);
