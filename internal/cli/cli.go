@@ -163,7 +163,7 @@ Try it without a GPU:
 		cmds []*cobra.Command
 	}{
 		{"work", append(tasks, a.actionCmds()...)},
-		{"pool", []*cobra.Command{a.gpusCmd(), a.hostsCmd(), a.poolsCmd(), a.rolloutCmd(), a.tenantsCmd(), a.reportCmd()}},
+		{"pool", []*cobra.Command{a.topCmd(), a.gpusCmd(), a.hostsCmd(), a.poolsCmd(), a.rolloutCmd(), a.tenantsCmd(), a.reportCmd()}},
 		{"plan", []*cobra.Command{a.assessCmd(), a.simulateCmd(), a.planCmd(), a.benchCmd()}},
 		{"admin", []*cobra.Command{a.serveCmd(), a.configCmd(), a.versionCmd()}},
 	} {

@@ -89,6 +89,9 @@ func New(server, token string, o ...Option) (*Client, error) {
 	return c, nil
 }
 
+// Server is the address of the server, without a slash at the end.
+func (c *Client) Server() string { return c.base }
+
 // Error is a call that failed: refused by the server, or without an answer.
 type Error struct {
 	Status int       // of HTTP; 0 without an answer
