@@ -21,12 +21,14 @@ func (s *server) leaseRoutes() {
 
 func (s *server) createLease(ctx context.Context, in *struct {
 	KeyHeader
+	TraceHeader
 	Body apitype.LeaseSpec
 }) (*answer[apitype.Lease], error) {
 	spec, err := in.Body.Work()
 	if err != nil {
 		return nil, err
 	}
+	spec.Trace = in.trace()
 	id, err := s.submit(ctx, spec, in.Key)
 	if err != nil {
 		return nil, err

@@ -38,12 +38,14 @@ type KeyHeader struct {
 
 func (s *server) submitTask(ctx context.Context, in *struct {
 	KeyHeader
+	TraceHeader
 	Body apitype.TaskSpec
 }) (*answer[apitype.Task], error) {
 	spec, err := in.Body.Work()
 	if err != nil {
 		return nil, err
 	}
+	spec.Trace = in.trace()
 	id, err := s.submit(ctx, spec, in.Key)
 	if err != nil {
 		return nil, err

@@ -65,7 +65,7 @@ func (a *App) connect() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(server, token)
+	c, err := client.New(server, token, client.WithTrace(os.Getenv("TRACEPARENT")))
 	if err != nil {
 		return nil, usage(err)
 	}

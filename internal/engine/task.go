@@ -71,6 +71,7 @@ func (e *Engine) submit(s *work.Spec) error {
 func (e *Engine) repeated(t *Task, s *work.Spec) error {
 	was := *t.Spec
 	was.TTL = s.TTL              // the pool's default is filled in
+	was.Trace = s.Trace          // a second attempt may be part of other work
 	a, errA := json.Marshal(was) // as the journal keeps it: an empty list is no list
 	b, errB := json.Marshal(s)
 	if errA != nil || errB != nil || !bytes.Equal(a, b) {

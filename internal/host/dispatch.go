@@ -140,7 +140,7 @@ func (d *dispatcher) run(c engine.Command) engine.Event {
 		}
 		return engine.FreeDone{Owner: c.Owner}
 	case engine.StartCmd:
-		if err := r.Start(d.ctx, specOf(c)); err != nil {
+		if err := r.Start(d.ctx, d.traced(c)); err != nil {
 			return d.unlessStopping(engine.StartFailed{Owner: c.Owner, Err: words(err)})
 		}
 		d.watch(c.Owner)
@@ -260,6 +260,20 @@ func idOf(o work.Owner) runner.ID {
 
 func ownerOf(id runner.ID) work.Owner {
 	return work.Owner{Task: work.TaskID(id.Task), Epoch: id.Epoch, Member: id.Member}
+}
+
+// traced lets the spans of a process join its task's trace, unless the task says which
+// trace they belong to.
+func (d *dispatcher) traced(c engine.StartCmd) runner.Spec {
+	s, trace := specOf(c), c.Spec.Trace
+	if f := d.host.cfg.Trace; f != nil {
+		trace = f(c.Owner.Task, c.Owner.Epoch, trace)
+	}
+	const name = "TRACEPARENT="
+	if trace != "" && !slices.ContainsFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, name) }) {
+		s.Env = append(slices.Clip(s.Env), name+trace)
+	}
+	return s
 }
 
 func specOf(c engine.StartCmd) runner.Spec {

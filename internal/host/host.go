@@ -30,6 +30,10 @@ type Config struct {
 	SnapshotEvery int           // facts between snapshots; default 20,000
 	ObserveEvery  time.Duration // between looks at the drivers; default 5 s
 	Log           *slog.Logger
+
+	// Trace is what the process of a task at an epoch gets as TRACEPARENT, given what the
+	// client sent; nil: just that.
+	Trace func(task work.TaskID, epoch uint32, parent string) string
 }
 
 // ScaleOut asks someone outside for more GPUs for a pool in which so many tasks

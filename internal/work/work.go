@@ -136,6 +136,7 @@ type Spec struct {
 	AfterAny   []TaskID      `json:"after_any,omitempty"`   // starts once these have ended, however
 	Hold       bool          `json:"hold,omitempty"`        // waits until it is released
 	Array      *Array        `json:"array,omitempty"`       // one task for each index
+	Trace      string        `json:"trace,omitempty"`       // what the client calls the work that it belongs to; nothing here reads it
 
 	Elastic
 }

@@ -52,6 +52,7 @@ type Client struct {
 	token string
 	http  *http.Client
 	retry time.Duration
+	trace string // W3C traceparent; "" = none
 }
 
 // Option changes how a Client works.
@@ -181,6 +182,9 @@ func (c *Client) once(ctx context.Context, k call, body []byte) (*http.Response,
 	}
 	maps.Copy(req.Header, k.header)
 	req.Header.Set("Authorization", "Bearer "+c.token)
+	if c.trace != "" {
+		req.Header.Set("Traceparent", c.trace)
+	}
 	if k.accept != "" {
 		req.Header.Set("Accept", k.accept)
 	}
