@@ -27,6 +27,7 @@ import (
 	"github.com/gpupool/gpupool/internal/metrics"
 	"github.com/gpupool/gpupool/internal/runner/process"
 	"github.com/gpupool/gpupool/internal/scaleout"
+	"github.com/gpupool/gpupool/internal/tracing"
 	"github.com/gpupool/gpupool/internal/web"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -78,15 +79,20 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if err != nil {
 		return err
 	}
+	traces, err := tracer(o, log)
+	if err != nil {
+		return err
+	}
+	defer closeTracer(traces)
 	h, err := host.Open(ctx, host.Config{
 		Engine: engineConfig(o), Journal: j, Drivers: map[string]driver.Driver{"fake": watch.Driver("fake", drv)}, Runner: runs, Watch: watch,
-		ObserveEvery: time.Duration(o.Config.Elastic.Scan), Log: log, ScaleOut: scaleOut(o.Config.Queue.ScaleOut),
+		ObserveEvery: time.Duration(o.Config.Elastic.Scan), Log: log, ScaleOut: scaleOut(o.Config.Queue.ScaleOut), Trace: traceOf(traces),
 	})
 	if err != nil {
 		return err
 	}
 	watch.Seed(h)
-	return runServer(ctx, server{host: h, listener: listener, runs: runs, token: token, hardware: hardware, log: log, o: o, watch: watch, scrapes: scrapes})
+	return runServer(ctx, server{host: h, listener: listener, runs: runs, token: token, hardware: hardware, log: log, traces: traces, o: o, watch: watch, scrapes: scrapes})
 }
 
 // server is what runServer needs.
@@ -97,6 +103,7 @@ type server struct {
 	token    string
 	hardware string
 	log      *slog.Logger
+	traces   *tracing.Tracer // nil: none
 	o        cli.ServeOptions
 	watch    *metrics.Metrics
 	scrapes  string // the token for them
@@ -107,6 +114,9 @@ type server struct {
 func runServer(ctx context.Context, s server) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if s.traces != nil {
+		s.traces.Follow(s.host)
+	}
 	ended := make(chan error, 1)
 	go func() {
 		defer cancel()
@@ -135,7 +145,7 @@ func runServer(ctx context.Context, s server) error {
 		return errors.Join(err, <-ended)
 	}
 	// Streams may last; only headers have a bound. ctx ends the streams at shutdown.
-	srv := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx },
+	srv := &http.Server{Handler: traced(s.traces, handler), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 	go func() {
 		defer cancel()

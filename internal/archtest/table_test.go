@@ -66,6 +66,7 @@ var table = []row{
 	{"web", edge, "api/client api/apitype gpu work", "a client of the API, never of the engine"},
 	{"top", edge, "api/client api/apitype work", "a client of the API, never of the engine; the command line lends it its words"},
 	{"metrics", edge, "host engine gpu work driver", "watches the host's facts and views, and what drivers answer; nothing asks it"},
+	{"tracing", edge, "host engine work", "turns published facts into spans; nobody waits for it"},
 	{"scaleout", edge, "", "runs a hook; who needs more and when is the engine's business"},
 	{"config", edge, "gpu work", "settings in core words; wiring is main's"},
 	{"cli", edge, "api/client api/apitype assess config sim bench trace top work gpu", "a client of the API, never of engine, host or a driver"},

@@ -56,6 +56,9 @@ func (c Config) check() error {
 	if err := c.Metrics.check(); err != nil {
 		return err
 	}
+	if err := c.Tracing.check(); err != nil {
+		return err
+	}
 	if err := c.Elastic.check(); err != nil {
 		return err
 	}

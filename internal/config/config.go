@@ -27,6 +27,7 @@ type Config struct {
 	Elastic    Elastic    `yaml:"elastic" doc:"Taking back what idles."`
 	Metrics    Metrics    `yaml:"metrics" doc:"What Prometheus reads at /metrics (docs/observability.md)."`
 	Alerts     Alerts     `yaml:"alerts" doc:"When someone should look."`
+	Tracing    Tracing    `yaml:"tracing" doc:"A trace of each task (docs/tracing.md)."`
 	Agent      Agent      `yaml:"agent" doc:"What gpupool itself may cost on a host; alerts watch it."`
 }
 

@@ -111,6 +111,7 @@ func TestRefused(t *testing.T) {
 		{"preemptions", "queue:\n  preemptions_per_hour: -1\n", "expected 0 to"},
 		{"cooldown", "queue:\n  scale_out:\n    cooldown: 1s\n", "expected 10 to"},
 		{"webhook", "queue:\n  scale_out:\n    webhook: example.org\n", "expected an address such as https://"},
+		{"collector", "tracing:\n  endpoint: 127.0.0.1:4318\n", "expected an address such as http://127.0.0.1:4318"},
 		{"empty command", "queue:\n  scale_out:\n    command: [\"\"]\n", "first word is empty"},
 		{"sharers", "sharing:\n  tasks_per_gpu: 0\n", "expected 1 to 64"},
 		{"slice", "allocation:\n  smallest_slice: 3\n", "expected a fraction"},
