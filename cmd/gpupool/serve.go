@@ -95,6 +95,28 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	return runServer(ctx, server{host: h, listener: listener, runs: runs, token: token, hardware: hardware, log: log, traces: traces, o: o, watch: watch, scrapes: scrapes})
 }
 
+// hostsWait is how long the first answer of the drivers is waited for.
+const hostsWait = 5 * time.Second
+
+// firstHosts waits until hosts are known, for a while: before that a task that no host
+// could ever hold would be accepted, and wait.
+func firstHosts(ctx context.Context, h *host.Host) {
+	ctx, cancel := context.WithTimeout(ctx, hostsWait)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for known := false; ; {
+		if h.Read(func(e *engine.Engine) { known = len(e.Hosts()) > 0 }); known {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // server is what runServer needs.
 type server struct {
 	host     *host.Host
@@ -132,6 +154,7 @@ func runServer(ctx context.Context, s server) error {
 		cancel()
 		return errors.Join(err, <-ended)
 	}
+	firstHosts(ctx, s.host)
 	handler, err := api.New(api.Config{
 		Host: s.host, Logs: s.runs, AdminToken: api.HashToken(s.token), DefaultPool: pools[0].Name,
 		Version: s.o.Version, Hardware: s.hardware, Log: s.log,
