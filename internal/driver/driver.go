@@ -50,6 +50,20 @@ type Driver interface {
 	Close() error
 }
 
+// Accesser is what a driver offers beside when a program needs more than device ids to
+// use its slices.
+type Accesser interface {
+	// Access says what that is, for a part that stands. Nothing standing is ErrNoDevice.
+	Access(ctx context.Context, host string, o work.Owner) (Access, error)
+}
+
+// Access is what a program must see to use the slices of its part, and nothing of others.
+type Access struct {
+	Env    []string // KEY=VALUE, beside CUDA_VISIBLE_DEVICES
+	Nodes  []string // device nodes, such as /dev/nvidia0
+	Mounts []string // paths of the host that it must see under the same name, such as the pipes of an MPS daemon
+}
+
 // Part is what one member of a task gets on one host.
 type Part struct {
 	Owner  work.Owner

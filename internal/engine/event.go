@@ -225,6 +225,7 @@ type (
 		Spec    *work.Spec  // read only
 		Array   work.TaskID // the first task of its array; 0 = none
 		Index   int         // in its array
+		Driver  string
 		Host    string
 		Slices  []work.Slice
 		Devices []string

@@ -315,5 +315,6 @@ func (e *Engine) stopCmd(l *Lease, i int) StopCmd {
 
 func (e *Engine) startCmd(l *Lease, i int) StartCmd {
 	p := l.Parts[i]
-	return StartCmd{l.owner(i), l.of.Spec, l.of.Array, l.of.Index, e.cluster.Hosts[p.Host].Info.Name, p.Slices, p.Devices}
+	h := &e.cluster.Hosts[p.Host].Info
+	return StartCmd{l.owner(i), l.of.Spec, l.of.Array, l.of.Index, h.Driver, h.Name, p.Slices, p.Devices}
 }

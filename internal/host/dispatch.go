@@ -140,7 +140,7 @@ func (d *dispatcher) run(c engine.Command) engine.Event {
 		}
 		return engine.FreeDone{Owner: c.Owner}
 	case engine.StartCmd:
-		if err := r.Start(d.ctx, d.traced(c)); err != nil {
+		if err := d.start(c); err != nil {
 			return d.unlessStopping(engine.StartFailed{Owner: c.Owner, Err: words(err)})
 		}
 		d.watch(c.Owner)
@@ -225,6 +225,19 @@ func (d *dispatcher) make(c engine.CarveCmd) ([]string, error) {
 		p.Slices = append(p.Slices, driver.Slice{GPUID: c.GPUIDs[i], Slice: s})
 	}
 	return drv.Carve(d.ctx, p)
+}
+
+// start starts a member with what its driver says that it must see.
+func (d *dispatcher) start(c engine.StartCmd) error {
+	s := d.traced(c)
+	if drv, has := d.host.cfg.Drivers[c.Driver].(driver.Accesser); has && len(c.Slices) > 0 {
+		a, err := drv.Access(d.ctx, c.Host, c.Owner)
+		if err != nil {
+			return fmt.Errorf("what a program needs to use its slices is not known: %w", err)
+		}
+		s.Env, s.Nodes, s.Shared = append(slices.Clip(s.Env), a.Env...), a.Nodes, a.Mounts
+	}
+	return d.host.cfg.Runner.Start(d.ctx, s)
 }
 
 // watch reports the end of a member, once however often it is asked to.

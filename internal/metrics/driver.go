@@ -58,3 +58,13 @@ func (w watched) Usage(ctx context.Context) (s []driver.Sample, err error) {
 	defer func(start time.Time) { w.done("usage", start, err) }(time.Now())
 	return w.Driver.Usage(ctx)
 }
+
+// Access implements driver.Accesser; a driver that is none has nothing to say.
+func (w watched) Access(ctx context.Context, host string, o work.Owner) (a driver.Access, err error) {
+	d, has := w.Driver.(driver.Accesser)
+	if !has {
+		return driver.Access{}, nil
+	}
+	defer func(start time.Time) { w.done("access", start, err) }(time.Now())
+	return d.Access(ctx, host, o)
+}

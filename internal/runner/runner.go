@@ -35,6 +35,8 @@ type Spec struct {
 	Dir       string   `json:"dir,omitempty"` // "" = the runner chooses one for the member
 	Env       []string `json:"env,omitempty"` // KEY=VALUE; what the runner sets itself wins
 	Devices   []string `json:"devices,omitempty"`
+	Nodes     []string `json:"nodes,omitempty"`  // device nodes that it may open; a container sees no others
+	Shared    []string `json:"shared,omitempty"` // paths of the host that it must see under the same name
 	Slices    string   `json:"slices,omitempty"` // in people's words
 	Members   int      `json:"members"`
 	CPUMilli  int64    `json:"cpu_milli,omitempty"`  // limit, thousandths of a core; 0 = none
