@@ -114,7 +114,7 @@ func (e *Engine) requeue(p *pool) {
 
 // applyMoved also moves what is held on the host from one pool's accounts to the other's.
 func (e *Engine) applyMoved(f HostMoved) {
-	e.wake(e.cluster.Hosts[f.Host].Pool)
+	e.wakeHost(f.Host)
 	for _, p := range e.lines { // what is kept on it is the other pool's from now on
 		for _, r := range slices.Clone(p.kept) {
 			if slices.ContainsFunc(r.Parts, func(x work.Part) bool { return x.Host == f.Host }) {
@@ -126,7 +126,7 @@ func (e *Engine) applyMoved(f HostMoved) {
 	e.cluster.SetPool(f.Host, f.Pool)
 	e.accountHost(f.Host, 1)
 	e.unscaled = true
-	e.wake(f.Pool)
+	e.wakeHost(f.Host)
 }
 
 func (e *Engine) applyGPU(f GPUChanged) {
@@ -140,7 +140,7 @@ func (e *Engine) applyGPU(f GPUChanged) {
 	if f.Health == gpu.HealthSuspect {
 		e.timers.add(f.Until, timerGPU, work.Owner{Member: f.GPU})
 	}
-	e.wake(e.cluster.Hosts[e.cluster.GPUs[f.GPU].Host].Pool)
+	e.wakeHost(e.cluster.GPUs[f.GPU].Host)
 }
 
 func (e *Engine) applySubmitted(f Submitted) {
@@ -362,6 +362,22 @@ func (e *Engine) count(t *Task, p *Part, sign int) {
 func (e *Engine) wake(name string) {
 	if p := e.pools[name]; p != nil {
 		p.full, p.stirred = true, true
+	}
+}
+
+// wakeHost asks for a pass over everyone who may have what came free on a host: those who
+// wait in its pool, and those who are suspended there and want to go on, who wait in another
+// where the host has moved since.
+func (e *Engine) wakeHost(n int) {
+	h := e.cluster.Hosts[n]
+	e.wake(h.Pool)
+	if len(e.liens) == 0 {
+		return
+	}
+	for _, g := range h.GPUs {
+		for _, t := range e.liens[g] {
+			e.freer(t)
+		}
 	}
 }
 

@@ -213,6 +213,6 @@ func (e *Engine) wakeFor(t *Task, p *Part) {
 	if x := e.tenants[t.Spec.Tenant]; x != nil && x.LimitGPUs > 0 {
 		e.wakeAll() // the limit is one for all pools
 	} else {
-		e.wake(e.cluster.Hosts[p.Host].Pool) // not the task's: the host may have moved since
+		e.wakeHost(p.Host) // not the task's pool: the host may have moved since
 	}
 }

@@ -121,9 +121,10 @@ func (e *Engine) countMoves(f Fact) {
 		}
 	case Became:
 		t := e.tasks[f.Task]
-		switch {
-		case f.State == work.Yielding && (f.Reason.Code == work.Resized || f.Reason.Code == work.Moved):
+		if f.State == work.Yielding && (f.Reason.Code == work.Resized || f.Reason.Code == work.Moved) {
 			e.noteMove(f.Task, elastic.Count{Moves: 1}, "starts again", f.Reason.Msg)
+		}
+		switch {
 		case f.State == work.StateRunning && t.State == work.Parked && t.lease.Runs != 0:
 			t.pool.guard.stale = true
 			t.pool.guard.jitter.Add(e.now, elastic.GuardOf(t.pool.Elastic.Guard).Window, elastic.Count{Wakes: 1, Waited: e.now.Sub(t.Queued)})

@@ -27,13 +27,14 @@ func (e *Engine) resettle(t *Task) verdict {
 	var mine, others []work.Slice
 	for _, g := range h.GPUs {
 		x := e.cluster.GPUs[g]
-		if x.Model != model || len(x.Held) > 0 || x.Kept || !e.cluster.Usable(g) {
+		if x.Model != model || len(x.Held) > 0 || !e.cluster.Usable(g) {
 			continue
 		}
 		s := work.Slice{GPU: g, Mode: gpu.ModeWhole, Milli: 1000}
-		if slices.ContainsFunc(part.Was, func(w work.Slice) bool { return w.GPU == g }) {
+		switch {
+		case slices.ContainsFunc(part.Was, func(w work.Slice) bool { return w.GPU == g }): // its right to it is older than any reservation
 			mine = append(mine, s)
-		} else {
+		case !x.Kept:
 			others = append(others, s)
 		}
 	}
@@ -300,6 +301,21 @@ func (e *Engine) findLent(t *Task, q placement.Query) []work.Part {
 			return parts
 		}
 	}
+}
+
+// untouchable withholds the GPUs of a pool that parked tasks left, for one that cannot be asked
+// to leave them: it could wait for them for ever. The caller gives them back.
+func (e *Engine) untouchable(p *pool, t *Task) (kept []int) {
+	if !t.Spec.NoPreempt && !t.Spec.External() {
+		return nil
+	}
+	for g := range e.liens { // order: a set
+		if x := e.cluster.GPUs[g]; !x.Kept && e.cluster.Hosts[x.Host].Pool == p.Name {
+			e.cluster.Keep(e.onlyGPU(g))
+			kept = append(kept, g)
+		}
+	}
+	return kept
 }
 
 func (e *Engine) onlyGPU(g int) work.Part {

@@ -87,6 +87,10 @@ func (e *Engine) parkAsked(ev Park) error {
 
 func (e *Engine) suspendDone(o work.Owner) {
 	l, p := e.member(o)
+	if l != nil && p.Phase == PhaseRunning && !l.Closing { // asked twice, it failed and was done after that
+		e.command(ResumeCmd{o, p.Devices})
+		return
+	}
 	if l == nil || p.Phase != PhaseSuspending || l.Closing {
 		return
 	}
@@ -192,6 +196,11 @@ func (e *Engine) backToSleep(l *Lease, move work.MoveKind, why string) {
 		return
 	}
 	e.vacate(l)
+}
+
+// waking reports whether a woken task has been given GPUs and does not run yet.
+func (l *Lease) waking() bool {
+	return l.Runs != 0 && l.of.State == work.Parked && (l.Parts[0].Phase == PhaseCarving || l.Parts[0].Phase == PhaseResuming)
 }
 
 // wakeTimedOut is for a task that has not gone on in time.
@@ -322,7 +331,7 @@ func (e *Engine) sleepsNoMore(l *Lease) {
 	}
 	p.Was = nil
 	t.pool.parked--
-	e.wake(e.cluster.Hosts[p.Host].Pool) // who cannot be asked to leave may have them now
+	e.wakeHost(p.Host) // who cannot be asked to leave may have them now
 	if t.inLine {
 		e.leave(t)
 		e.countWaiting(t, -1)

@@ -95,7 +95,12 @@ func (e *Engine) keepFor(p *pool, t *Task, before []*Reservation) {
 		return
 	}
 	q := placement.Query{Pool: p.Name, Tenant: t.Spec.Tenant, Request: p.wants(t)}
-	if parts, at, ok := e.cluster.Soonest(q, e.now, holders{e}); ok {
+	untouchable := e.untouchable(p, t)
+	parts, at, ok := e.cluster.Soonest(q, e.now, holders{e})
+	for _, g := range untouchable {
+		e.cluster.Unkeep(e.onlyGPU(g))
+	}
+	if ok {
 		if at >= never {
 			at = 0
 		}

@@ -137,7 +137,7 @@ func (e *Engine) pending(t timer) bool {
 		return x != nil && x.State == work.Queued && x.inLine && x.Queued.Add(x.Spec.TTL) == t.at
 	case timerAlloc:
 		l := e.leaseAt(t.owner.Task, t.owner.Epoch)
-		return l != nil && !l.Closing && (l.of.State == work.Starting || l.Runs != 0 && l.of.State == work.Parked)
+		return l != nil && !l.Closing && (l.of.State == work.Starting || l.waking())
 	case timerLease:
 		l := e.leaseAt(t.owner.Task, t.owner.Epoch)
 		return l != nil && !l.Closing && l.Expires == t.at
