@@ -17,9 +17,10 @@ import (
 // in the order they were given; different owners do not wait for each other.
 // Watching is apart: it lasts as long as the member runs.
 type dispatcher struct {
-	host *Host
-	ctx  context.Context
-	wg   sync.WaitGroup
+	host  *Host
+	ctx   context.Context
+	watch func(work.Owner) // reports the end of a member, once however often it is asked to
+	wg    sync.WaitGroup
 
 	mu       sync.Mutex
 	lanes    map[work.Owner][]engine.Command // commands that wait behind a running one
@@ -28,7 +29,9 @@ type dispatcher struct {
 }
 
 func newDispatcher(h *Host) *dispatcher {
-	return &dispatcher{host: h, ctx: context.Background(), lanes: map[work.Owner][]engine.Command{}, watching: map[work.Owner]bool{}, asking: map[string]bool{}}
+	d := &dispatcher{host: h, ctx: context.Background(), lanes: map[work.Owner][]engine.Command{}, watching: map[work.Owner]bool{}, asking: map[string]bool{}}
+	d.watch = d.await
+	return d
 }
 
 func (d *dispatcher) wait() { d.wg.Wait() }
@@ -240,8 +243,8 @@ func (d *dispatcher) start(c engine.StartCmd) error {
 	return d.host.cfg.Runner.Start(d.ctx, s)
 }
 
-// watch reports the end of a member, once however often it is asked to.
-func (d *dispatcher) watch(o work.Owner) {
+// await lets a goroutine wait for the end of a member.
+func (d *dispatcher) await(o work.Owner) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.watching[o] {
@@ -256,15 +259,20 @@ func (d *dispatcher) watch(o work.Owner) {
 		if d.ctx.Err() != nil {
 			return
 		}
-		exit := work.Exit{Lost: "the runner does not know it"}
-		switch {
-		case err != nil:
-			exit.Lost = words(err)
-		case st.Exit != nil:
-			exit = work.Exit{Code: st.Exit.Code, Signal: st.Exit.Signal, OOM: st.Exit.OOM, Lost: st.Exit.Lost}
-		}
-		d.host.post(d.ctx, engine.ProcessExited{Owner: o, Exit: exit})
+		d.host.post(d.ctx, exited(o, st, err))
 	})
+}
+
+// exited is what the engine is told of the end of a member that a runner waited for.
+func exited(o work.Owner, st runner.Status, err error) engine.Event {
+	exit := work.Exit{Lost: "the runner does not know it"}
+	switch {
+	case err != nil:
+		exit.Lost = words(err)
+	case st.Exit != nil:
+		exit = work.Exit{Code: st.Exit.Code, Signal: st.Exit.Signal, OOM: st.Exit.OOM, Lost: st.Exit.Lost}
+	}
+	return engine.ProcessExited{Owner: o, Exit: exit}
 }
 
 func idOf(o work.Owner) runner.ID {
