@@ -56,6 +56,8 @@ var table = []row{
 	{"trace", edge, "", "reads files into its own rows"},
 	{"sim", shell, "host engine books elastic gpu work placement queue driver driver/fake runner journal journal/memory trace",
 		"the same host and engine, on fake hardware in virtual time"},
+	{"storm", shell, "host engine gpu work driver driver/fake runner journal/memory",
+		"the same writer, engine and dispatcher, with everything around them made to fail"},
 	{"assess", edge, "elastic gpu work", "reads another's monitoring; what it finds idle and what fits it says by the core's own rules"},
 	{"baseline", edge, "", "published placement rules, to compare with; the product itself never uses them"},
 	{"bench", shell, "baseline sim host engine placement queue gpu work driver driver/fake trace", "measures the core against published rules and itself"},
@@ -69,7 +71,7 @@ var table = []row{
 	{"tracing", edge, "host engine work", "turns published facts into spans; nobody waits for it"},
 	{"scaleout", edge, "", "runs a hook; who needs more and when is the engine's business"},
 	{"config", edge, "gpu work", "settings in core words; wiring is main's"},
-	{"cli", edge, "api/client api/apitype assess config sim bench trace top work gpu", "a client of the API, never of engine, host or a driver"},
+	{"cli", edge, "api/client api/apitype assess config sim bench storm trace top work gpu", "a client of the API, never of engine, host or a driver"},
 	{"cmd/gpupool", root, "*", "the only place that names concrete drivers, runners and stores"},
 
 	{"archtest", edge, "", "reads source text, links nothing"},
