@@ -26,6 +26,13 @@ func (w *world) drain() error {
 			return err
 		}
 	}
+	w.skew = max(0, w.srv.writer.Engine.Now().Sub(w.now)) // the clock is set right, and the engine's time has come
+	for _, t := range w.srv.writer.Engine.Tenants() {     // a limit may be less by now than a suspended task needs to go on
+		t.LimitGPUs, t.MaxRunning = 0, 0
+		if err := w.apply(call{ev: engine.SetTenant{Tenant: t}}); err != nil {
+			return err
+		}
+	}
 	for round := range drainRounds {
 		w.healed = round > 2 // what was under way has arrived
 		if err := w.round(round); err != nil {
@@ -70,11 +77,6 @@ func (w *world) heal() {
 				w.toggleGPU(h.Name, g.ID)
 			}
 		}
-	}
-	if w.srv != nil { // the clock is set right, and the engine's time has come
-		w.skew = max(0, w.srv.writer.Engine.Now().Sub(w.now))
-	} else {
-		w.skew = max(0, w.skew)
 	}
 }
 
@@ -149,10 +151,7 @@ func (w *world) ended(must bool) (bool, error) {
 		}
 		why := e.Why(t)
 		switch why.Code {
-		case work.WaitLimit, work.WaitCapacity, work.WaitReserve, work.WaitAfter:
-			continue
-		}
-		if w.pastLimit(t) {
+		case work.WaitCapacity, work.WaitReserve, work.WaitAfter:
 			continue
 		}
 		if must {
@@ -171,14 +170,6 @@ func (w *world) ended(must bool) (bool, error) {
 
 func leftOver(l *engine.Lease) error {
 	return broke("leaked", "lease %d.%d is left over: its first part is %s", l.Task, l.Epoch, l.Parts[0].Phase)
-}
-
-// pastLimit reports whether a woken task cannot go on because its tenant may not hold so much
-// any more.
-func (w *world) pastLimit(t *engine.Task) bool {
-	e := w.srv.writer.Engine
-	x, _ := e.Tenant(t.Spec.Tenant)
-	return t.State == work.Parked && t.Awake && x.LimitGPUs > 0 && float64(e.HeldMilli(x.Name)+1000*len(t.Lease().Parts[0].Was)) > x.LimitGPUs*1000
 }
 
 // idle reports whether no task is left and no lease.
