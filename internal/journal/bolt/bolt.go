@@ -11,6 +11,7 @@ package bolt
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"runtime/debug"
@@ -27,6 +28,7 @@ const formatVersion = 1
 var (
 	bucketMeta    = []byte("meta")
 	bucketRecords = []byte("records")
+	keyName       = []byte("journal") // says nothing; see apart
 	keyVersion    = []byte("version")
 	keyLast       = []byte("last")         // of the newest record
 	keySnapSeq    = []byte("snapshot_seq") // 0 = no snapshot, or one of nothing
@@ -97,10 +99,15 @@ func (j *Journal) Snapshot(ctx context.Context, seq uint64, state []byte) error 
 			if err := meta.Put(keySnapshot, seal(state)); err != nil {
 				return err
 			}
-			return meta.Put(keySnapSeq, number(seq))
+			return errors.Join(apart(meta), meta.Put(keySnapSeq, number(seq)))
 		})
 	})
 }
+
+// apart keeps the snapshot on other pages than the number of the newest record, which each
+// Append writes: bbolt writes whole leaves, and never splits one of four keys or fewer. With
+// a fifth before them the leaf of many MiB ends before it begins: journal, last | snapshot, ….
+func apart(meta *bbolt.Bucket) error { return meta.Put(keyName, []byte("gpupool")) }
 
 // Load implements journal.Journal.
 func (j *Journal) Load(ctx context.Context, snapshot, record func(uint64, []byte) error) error {

@@ -107,7 +107,7 @@ func fill(tx *bbolt.Tx) error {
 	if _, err := tx.CreateBucket(bucketRecords); err != nil {
 		return err
 	}
-	return errors.Join(meta.Put(keyVersion, number(formatVersion)), meta.Put(keyLast, number(0)), meta.Put(keySnapSeq, number(0)))
+	return errors.Join(apart(meta), meta.Put(keyVersion, number(formatVersion)), meta.Put(keyLast, number(0)), meta.Put(keySnapSeq, number(0)))
 }
 
 // check compares what the journal says of itself with its first and last record; the
