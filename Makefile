@@ -14,7 +14,7 @@ BENCH     ?= .
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: setup ## build bin/gpupool
@@ -50,6 +50,10 @@ lint: setup ## go vet, golangci-lint, and the architecture tests
 .PHONY: bench
 bench: setup ## run the benchmarks (PKG=./internal/engine BENCH=Step to choose)
 	@go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+.PHONY: bench-load
+bench-load: setup ## durable submissions a second beside asynq's on a real Redis
+	@./scripts/bench-load.sh
 
 .PHONY: fuzz
 fuzz: setup ## fuzz every target in the tree for FUZZTIME (60s) each

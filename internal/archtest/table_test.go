@@ -67,11 +67,12 @@ var table = []row{
 	{"api/client", edge, "api/apitype gpu work", "the Go service type every other edge uses"},
 	{"web", edge, "api/client api/apitype gpu work", "a client of the API, never of the engine"},
 	{"top", edge, "api/client api/apitype work", "a client of the API, never of the engine; the command line lends it its words"},
+	{"loadtest", edge, "api/client api/apitype", "a client of the API like any other: what it measures is what clients get"},
 	{"metrics", edge, "host engine gpu work driver", "watches the host's facts and views, and what drivers answer; nothing asks it"},
 	{"tracing", edge, "host engine work", "turns published facts into spans; nobody waits for it"},
 	{"scaleout", edge, "", "runs a hook; who needs more and when is the engine's business"},
 	{"config", edge, "gpu work", "settings in core words; wiring is main's"},
-	{"cli", edge, "api/client api/apitype assess config sim bench storm trace top work gpu", "a client of the API, never of engine, host or a driver"},
+	{"cli", edge, "api/client api/apitype assess config sim bench storm loadtest trace top work gpu", "a client of the API, never of engine, host or a driver"},
 	{"cmd/gpupool", root, "*", "the only place that names concrete drivers, runners and stores"},
 
 	{"archtest", edge, "", "reads source text, links nothing"},
@@ -92,8 +93,9 @@ func isCore(pkg string) bool {
 	return ok && r.layer == core
 }
 
-// isSuite tells whether the package is a conformance suite (driver/drivertest): made for tests, never for the product.
-func isSuite(pkg string) bool { return strings.HasSuffix(pkg, "test") }
+// isSuite tells whether the package is a conformance suite (driver/drivertest), which stands below its port: made for
+// tests, never for the product.
+func isSuite(pkg string) bool { return strings.HasSuffix(pkg, "test") && strings.Contains(pkg, "/") }
 
 // allows tells whether the product code of r.pkg may import the module's package imported.
 func (r row) allows(imported string) bool {

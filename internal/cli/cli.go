@@ -164,7 +164,7 @@ Try it without a GPU:
 	}{
 		{"work", append(tasks, a.actionCmds()...)},
 		{"pool", []*cobra.Command{a.topCmd(), a.gpusCmd(), a.hostsCmd(), a.poolsCmd(), a.rolloutCmd(), a.tenantsCmd(), a.reportCmd()}},
-		{"plan", []*cobra.Command{a.assessCmd(), a.simulateCmd(), a.planCmd(), a.benchCmd(), a.stormCmd()}},
+		{"plan", []*cobra.Command{a.assessCmd(), a.simulateCmd(), a.planCmd(), a.benchCmd(), a.stormCmd(), a.loadtestCmd()}},
 		{"admin", []*cobra.Command{a.serveCmd(), a.configCmd(), a.versionCmd()}},
 	} {
 		for _, c := range g.cmds {

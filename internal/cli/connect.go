@@ -52,7 +52,7 @@ func DataDir(given string) (string, error) {
 }
 
 // connect finds the server and a token.
-func (a *App) connect() (*client.Client, error) {
+func (a *App) connect(o ...client.Option) (*client.Client, error) {
 	data, err := DataDir(a.flags.data)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (a *App) connect() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(server, token, client.WithTrace(os.Getenv("TRACEPARENT")))
+	c, err := client.New(server, token, append(o, client.WithTrace(os.Getenv("TRACEPARENT")))...)
 	if err != nil {
 		return nil, usage(err)
 	}

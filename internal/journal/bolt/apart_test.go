@@ -15,7 +15,7 @@ func TestAppendBesideASnapshot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer j.Close() //nolint:errcheck // of no interest here
+		t.Cleanup(func() { j.Close() }) //nolint:errcheck // of no interest here
 		if old {
 			if err := j.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Delete(keyName) }); err != nil {
 				t.Fatal(err)
