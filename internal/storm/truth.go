@@ -12,7 +12,8 @@ type truth struct {
 	forgotten map[work.TaskID]bool
 	placed    map[epoch]bool         // since nothing fails any more
 	newest    map[work.TaskID]uint32 // epoch
-	hosts     []string               // by number
+	queued    map[work.TaskID]bool
+	hosts     []string // by number
 	up        map[string]bool
 }
 
@@ -22,7 +23,7 @@ type epoch struct {
 }
 
 func newTruth() truth {
-	return truth{runs: map[epoch]uint32{}, forgotten: map[work.TaskID]bool{}, placed: map[epoch]bool{}, newest: map[work.TaskID]uint32{}, up: map[string]bool{}}
+	return truth{runs: map[epoch]uint32{}, forgotten: map[work.TaskID]bool{}, placed: map[epoch]bool{}, newest: map[work.TaskID]uint32{}, queued: map[work.TaskID]bool{}, up: map[string]bool{}}
 }
 
 // truths checks new facts against what happened, then what was acknowledged.
@@ -70,7 +71,9 @@ func (w *world) isTrue(f engine.Fact) error {
 			}
 		}
 	case engine.Became:
-		if f.State.Terminal() || f.State == work.Queued {
+		waited := w.truth.queued[f.Task] // then its lease was left behind before, perhaps with a host
+		w.truth.queued[f.Task] = f.State == work.Queued
+		if !waited && (f.State.Terminal() || f.State == work.Queued) {
 			return w.trueEnd(f)
 		}
 	case engine.Forgotten:
