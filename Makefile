@@ -40,6 +40,7 @@ test: setup race prometheus browser ## run every test with the race detector, th
 	@$(TOOL) gotestsum --format pkgname -- -timeout 30m -run '^TestRandomHistories$$' ./internal/engine
 	@$(TOOL) gotestsum --format pkgname -- -timeout 30m ./internal/storm
 	@cd deploy/grafana && go vet ./... && go test ./...
+	@cd tools/asynq && go vet ./...
 
 .PHONY: lint
 lint: setup ## go vet, golangci-lint, and the architecture tests
