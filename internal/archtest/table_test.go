@@ -68,8 +68,9 @@ var table = []row{
 	{"metrics", edge, "host engine gpu work driver", "watches the host's facts and views, and what drivers answer; nothing asks it"},
 	{"tracing", edge, "host engine work", "turns published facts into spans; nobody waits for it"},
 	{"scaleout", edge, "", "runs a hook; who needs more and when is the engine's business"},
+	{"doctor", edge, "gpu", "looks at a machine and judges; what NVML, the server and the journal say is lent by main, the boards by the core"},
 	{"config", edge, "gpu work", "settings in core words; wiring is main's"},
-	{"cli", edge, "api/client api/apitype assess config sim bench trace top work gpu", "a client of the API, never of engine, host or a driver"},
+	{"cli", edge, "api/client api/apitype assess config doctor sim bench trace top work gpu", "a client of the API, never of engine, host or a driver"},
 	{"cmd/gpupool", root, "*", "the only place that names concrete drivers, runners and stores"},
 
 	{"archtest", edge, "", "reads source text, links nothing"},
