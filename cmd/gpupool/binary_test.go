@@ -58,6 +58,7 @@ type testServer struct {
 	data  string
 	shape string
 	addr  string // once it is known, so that clients find it again
+	env   []string
 	cmd   *exec.Cmd
 	log   bytes.Buffer
 }
@@ -70,6 +71,7 @@ func (s *testServer) start() {
 	}
 	s.cmd = exec.Command(binary(s.t), "serve", "--data", s.data, "--fake", s.shape, "--listen", listen)
 	s.cmd.Stderr = &s.log
+	s.cmd.Env = append(os.Environ(), s.env...)
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}

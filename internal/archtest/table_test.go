@@ -69,8 +69,9 @@ var table = []row{
 	{"tracing", edge, "host engine work", "turns published facts into spans; nobody waits for it"},
 	{"scaleout", edge, "", "runs a hook; who needs more and when is the engine's business"},
 	{"doctor", edge, "gpu", "looks at a machine and judges; what NVML, the server and the journal say is lent by main, the boards by the core"},
+	{"systemd", edge, "", "notifications and a unit file; what a server is doing is main's to say"},
 	{"config", edge, "gpu work", "settings in core words; wiring is main's"},
-	{"cli", edge, "api/client api/apitype assess config doctor sim bench trace top work gpu", "a client of the API, never of engine, host or a driver"},
+	{"cli", edge, "api/client api/apitype assess config doctor sim bench systemd trace top work gpu", "a client of the API, never of engine, host or a driver"},
 	{"cmd/gpupool", root, "*", "the only place that names concrete drivers, runners and stores"},
 
 	{"archtest", edge, "", "reads source text, links nothing"},

@@ -169,7 +169,7 @@ Try it without a GPU:
 		{"work", append(tasks, a.actionCmds()...)},
 		{"pool", []*cobra.Command{a.topCmd(), a.gpusCmd(), a.hostsCmd(), a.poolsCmd(), a.rolloutCmd(), a.tenantsCmd(), a.reportCmd()}},
 		{"plan", []*cobra.Command{a.assessCmd(), a.simulateCmd(), a.planCmd(), a.benchCmd()}},
-		{"admin", []*cobra.Command{a.serveCmd(), a.doctorCmd(), a.configCmd(), a.versionCmd()}},
+		{"admin", []*cobra.Command{a.serveCmd(), a.serviceCmd(), a.doctorCmd(), a.configCmd(), a.versionCmd()}},
 	} {
 		for _, c := range g.cmds {
 			c.GroupID = g.id
