@@ -274,10 +274,8 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 // keptToken reads a token, or makes one at the first start.
 // One that systemd hands over (LoadCredential=) comes first, and is not written down.
 func keptToken(path, what string, fresh func() string) (string, error) {
-	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
-		if given := filepath.Join(dir, filepath.Base(path)); isFile(given) {
-			path = given
-		}
+	if t := credential(filepath.Base(path)); t != "" {
+		return t, nil
 	}
 	b, err := os.ReadFile(path)
 	if err == nil {

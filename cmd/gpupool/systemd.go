@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/host"
@@ -29,7 +31,15 @@ func tellSystemd(ctx context.Context, h *host.Host, url string, log *slog.Logger
 	return func() { warn(n.Stopping()) }
 }
 
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
+// credential is a secret that systemd hands over under this name, or "".
+func credential(name string) string {
+	dir := os.Getenv("CREDENTIALS_DIRECTORY")
+	if dir == "" {
+		return ""
+	}
+	b, err := os.ReadFile(filepath.Join(dir, name)) //nolint:gosec // the folder is systemd's, the names are constants
+	if err != nil {
+		return "" // not among those of the unit
+	}
+	return strings.TrimSpace(string(b))
 }

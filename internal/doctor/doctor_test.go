@@ -157,9 +157,9 @@ func (w *world) examine(ctx context.Context) doctor.Report {
 			ours, theirs := net.Pipe()
 			go func() {
 				b := make([]byte, 64)
-				theirs.Read(b)                      //nolint:errcheck // the write tells
-				fmt.Fprintf(theirs, "%s\r\n", says) //nolint:errcheck // as above
-				theirs.Close()                      //nolint:errcheck // a pipe
+				theirs.Read(b) //nolint:errcheck // the write tells
+				fmt.Fprintf(theirs, "%s\r\n", says)
+				theirs.Close() //nolint:errcheck // a pipe
 			}()
 			return ours, nil
 		},
@@ -172,7 +172,8 @@ func (w *world) examine(ctx context.Context) doctor.Report {
 				}
 				return h, errors.New(why)
 			}
-			return h, json.Unmarshal([]byte(w.nvml), &h)
+			err = json.Unmarshal([]byte(w.nvml), &h)
+			return h, err
 		}
 	}
 	if s := w.options["server"]; s != "" {

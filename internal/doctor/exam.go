@@ -72,6 +72,7 @@ func (e *exam) askHardware() {
 		if e.asked, e.nvmlErr = e.o.Hardware(e.ctx); e.nvmlErr == nil {
 			e.asked.Source = cmp.Or(e.asked.Source, "NVML")
 			e.gpus = e.asked.GPUs
+			fill(e.gpus, e.nvidiaSMI().GPUs)
 			return
 		}
 	}
@@ -80,6 +81,19 @@ func (e *exam) askHardware() {
 		return
 	}
 	e.gpus = e.procGPUs()
+}
+
+// fill adds what the others know of the same GPUs.
+func fill(gpus, others []GPU) {
+	for i := range gpus {
+		g := &gpus[i]
+		if k := slices.IndexFunc(others, func(o GPU) bool { return o.UUID == g.UUID }); k >= 0 {
+			o := others[k]
+			g.MemoryMiB = cmp.Or(g.MemoryMiB, o.MemoryMiB)
+			g.MIG, g.MIGPending = cmp.Or(g.MIG, o.MIG), cmp.Or(g.MIGPending, o.MIGPending)
+			g.Persistence, g.ECC = cmp.Or(g.Persistence, o.Persistence), cmp.Or(g.ECC, o.ECC)
+		}
+	}
 }
 
 // driverName is the version of the driver, whoever says it.

@@ -150,7 +150,7 @@ func (e *exam) nodes() Result {
 		want = append(want, fmt.Sprintf("/dev/nvidia%d", g.Minor))
 	}
 	var missing, closed, lines []string
-	create := "sudo nvidia-modprobe -u"
+	create := []string{"sudo nvidia-modprobe -u"}
 	for _, n := range want {
 		info := e.stat(n)
 		switch {
@@ -163,11 +163,11 @@ func (e *exam) nodes() Result {
 		}
 	}
 	for _, g := range e.gpus {
-		create += fmt.Sprintf(" -c %d", g.Minor)
+		create = append(create, fmt.Sprintf("-c %d", g.Minor))
 	}
 	switch {
 	case len(missing) > 0:
-		return fail(GPUs, "device nodes are missing: %s", strings.Join(missing, ", ")).fix(create).with(lines...)
+		return fail(GPUs, "device nodes are missing: %s", strings.Join(missing, ", ")).fix(strings.Join(create, " ")).with(lines...)
 	case len(closed) > 0:
 		return fail(GPUs, "this user may not open %s", strings.Join(closed, ", ")).fix("sudo gpupool doctor", "ls -l /dev/nvidia*").with(lines...)
 	}
@@ -210,6 +210,9 @@ func (e *exam) health() Result {
 		return warn("ECC is off on GPU %s: a flipped bit goes unnoticed", strings.Join(noECC, ", ")).
 			fix("sudo nvidia-smi -i "+strings.Join(noECC, ",")+" -e 1", "sudo reboot").with(lines...)
 	}
+	if !slices.ContainsFunc(e.gpus, func(g GPU) bool { return g.Recovery != "" }) {
+		return skip("nobody tells whether the driver wants something done").with(lines...)
+	}
 	return ok("the driver reports no GPU that needs help").with(lines...)
 }
 
@@ -238,16 +241,20 @@ func (e *exam) fabric() Result {
 
 // persistence: does the driver stay loaded while nobody uses a GPU?
 func (e *exam) persistence() Result {
-	if e.asked.Source == "" {
-		return skip("nobody tells whether the driver stays loaded")
-	}
 	var off []string
+	known := 0
 	for _, g := range e.gpus {
+		if g.Persistence != "" {
+			known++
+		}
 		if g.Persistence == "off" {
 			off = append(off, fmt.Sprint(g.Index))
 		}
 	}
-	if len(off) == 0 {
+	switch {
+	case known == 0:
+		return skip("nobody tells whether the driver stays loaded")
+	case len(off) == 0:
 		return ok("persistence mode is on: the driver stays loaded between tasks")
 	}
 	return warn("persistence mode is off on GPU %s: each first task waits for the driver, and on Hopper and later MIG mode is lost when it unloads", strings.Join(off, ", ")).

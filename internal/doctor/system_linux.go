@@ -37,5 +37,5 @@ func room(dir string) (uint64, string) {
 		unix.NFS_SUPER_MAGIC: "nfs", unix.SMB2_SUPER_MAGIC: "smb", unix.OVERLAYFS_SUPER_MAGIC: "overlay", unix.FUSE_SUPER_MAGIC: "fuse",
 		0x2fc12fc1: "zfs", 0x0bd00bd0: "lustre", unix.CEPH_SUPER_MAGIC: "ceph",
 	}
-	return s.Bavail * uint64(s.Bsize), kinds[int64(s.Type)] //nolint:gosec,unconvert // a block size is small; Type's size differs by platform
+	return s.Bavail * uint64(s.Bsize), kinds[int64(s.Type)] //nolint:unconvert // a block size is small; Type's size differs by platform
 }

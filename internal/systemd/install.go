@@ -186,7 +186,7 @@ func (i Installer) state(ctx context.Context, ask string) string {
 	if i.Systemctl == nil || !i.Booted() {
 		return "unknown"
 	}
-	said, _ := i.Systemctl(ctx, ask, Name) //nolint:errcheck // it fails for every state but the best, and says which
+	said, _ := i.Systemctl(ctx, ask, Name) // it fails for every state but the best, and says which
 	word, _, _ := strings.Cut(said, "\n")
 	if word == "" {
 		return "unknown"
@@ -253,7 +253,7 @@ func (i Installer) Status(ctx context.Context, u Unit) (Status, error) {
 		return s, err
 	}
 	if s.Systemd && i.Systemctl != nil {
-		said, _ := i.Systemctl(ctx, "show", "--property=StatusText", "--value", Name) //nolint:errcheck // nothing said, then
+		said, _ := i.Systemctl(ctx, "show", "--property=StatusText", "--value", Name)
 		s.Says = said
 	}
 	return s, nil

@@ -29,7 +29,7 @@ func newMachine(t *testing.T, booted bool) *machine {
 	m := &machine{}
 	m.Root, m.Out, m.Systemctl = t.TempDir(), &m.said, m.systemctl
 	if booted {
-		if err := os.MkdirAll(filepath.Join(m.Root, "run/systemd/system"), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(m.Root, "run", "systemd", "system"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,11 +104,11 @@ func TestLife(t *testing.T) {
 		}
 	}
 	same(t, "the unit", text(t, unit()), m.read(t, systemd.UnitFile))
-	if info, err := os.Stat(filepath.Join(m.Root, "var/lib/gpupool")); err != nil || info.Mode().Perm() != 0o700 {
+	if info, err := os.Stat(filepath.Join(m.Root, "var", "lib", "gpupool")); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the data folder: %v %v", info, err)
 	}
 
-	if err := os.WriteFile(filepath.Join(m.Root, "etc/gpupool/config.yaml"), []byte("mine"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(m.Root, "etc", "gpupool", "config.yaml"), []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Install(ctx, unit(), "queue: {}\n"); err != nil {

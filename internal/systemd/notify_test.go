@@ -15,7 +15,7 @@ func env(kv map[string]string) func(string) string { return func(k string) strin
 
 // TestDatagrams listens as systemd does, on a path and on an abstract name.
 func TestDatagrams(t *testing.T) {
-	dir, err := os.MkdirTemp("", "n") // a short one: paths of sockets end after 107 bytes
+	dir, err := os.MkdirTemp("", "n") //nolint:usetesting // a short one: paths of sockets end after 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,6 @@ func TestDatagrams(t *testing.T) {
 		if err != nil {
 			t.Skipf("no such socket here: %s", err)
 		}
-		defer l.Close()
 		n, err := NewNotifier(env(map[string]string{"NOTIFY_SOCKET": name}), 1)
 		if err != nil {
 			t.Fatal(err)
@@ -86,7 +85,7 @@ func TestWatchdog(t *testing.T) {
 				if state == nil {
 					return nil
 				}
-				if state != errHangs {
+				if !errors.Is(state, errHangs) {
 					return state
 				}
 				close(hang)

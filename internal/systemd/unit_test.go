@@ -43,7 +43,7 @@ func TestKeptUnit(t *testing.T) {
 	if d := cmp.Diff(string(kept), got); d != "" {
 		t.Errorf("deploy/systemd/gpupool.service (-kept +made; go test ./internal/systemd -update):\n%s", d)
 	}
-	for _, line := range strings.Split(got, "\n") {
+	for line := range strings.SplitSeq(got, "\n") {
 		if strings.HasPrefix(line, "PrivateTmp") || strings.HasPrefix(line, "DevicePolicy") || strings.HasPrefix(line, "NoNewPrivileges") {
 			t.Errorf("%s would change what tasks see", line)
 		}
