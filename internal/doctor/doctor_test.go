@@ -274,3 +274,28 @@ func TestThisMachine(t *testing.T) {
 		t.Errorf("left in the data folder: %v (%v)", left, err)
 	}
 }
+
+// TestGuide keeps what the guide shows of two H100s as they should be what doctor says of them.
+func TestGuide(t *testing.T) {
+	const file, mark = "../../docs/guide-h100.md", "<!-- doctor: h100 -->\n```text\n"
+	guide, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, found := strings.Cut(string(guide), mark)
+	shown, tail, closed := strings.Cut(rest, "```\n")
+	if !found || !closed {
+		t.Fatalf("%s shows no report after %q", file, mark)
+	}
+	var b strings.Builder
+	read(t, "h100").examine(t.Context()).Write(&b, false, func(_ doctor.Level, s string) string { return s })
+	if *update {
+		if err := os.WriteFile(file, []byte(head+mark+b.String()+"```\n"+tail), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if d := cmp.Diff(shown, b.String()); d != "" {
+		t.Errorf("%s (-shown +said; go test ./internal/doctor -update):\n%s", file, d)
+	}
+}
