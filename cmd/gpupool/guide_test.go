@@ -34,7 +34,7 @@ func TestGuide(t *testing.T) {
 
 	home := t.TempDir()
 	for name, script := range map[string]string{"sudo": `exec "$@"`, "gpupool_url": "echo http://" + s.addr, "tee": "exec cat"} { // tee: nothing outside is written
-		if err := os.WriteFile(filepath.Join(home, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(home, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -54,7 +54,7 @@ func endTasks(s *testServer) {
 	s.end(syscall.SIGKILL)
 	for _, p := range processes(s.data) {
 		pid, _, _ := strings.Cut(p, " ")
-		exec.Command("kill", "-KILL", pid).Run() //nolint:errcheck,gosec // gone already, then
+		exec.Command("kill", "-KILL", pid).Run() //nolint:errcheck // gone already, then
 	}
 }
 
