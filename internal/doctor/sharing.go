@@ -8,7 +8,7 @@ import (
 
 // mig: which GPUs can be cut now?
 func (e *exam) mig() Result {
-	var on, off, pending, never, lines, fixes []string
+	var on, off, slow, pending, never, lines, fixes []string
 	for _, g := range e.gpus {
 		m, known := board(g)
 		n := fmt.Sprint(g.Index)
@@ -22,6 +22,8 @@ func (e *exam) mig() Result {
 			fixes = append(fixes, "sudo nvidia-smi --gpu-reset -i "+n)
 		case g.MIG == "on":
 			on = append(on, n)
+		case m.SlowMode:
+			slow = append(slow, n)
 		default:
 			off = append(off, n)
 		}
@@ -32,8 +34,10 @@ func (e *exam) mig() Result {
 		return skip("nobody tells which GPUs can be cut")
 	case len(pending) > 0:
 		return warn("the MIG mode of GPU %s changes at its next reset", strings.Join(pending, ", ")).fix(fixes...).with(lines...)
+	case len(slow) > 0:
+		return warn("MIG is off on GPU %s, and this board is reset to switch it on, which gpupool never does by itself", strings.Join(slow, ", ")).fix("sudo nvidia-smi -i " + strings.Join(slow, ",") + " -mig 1").with(lines...)
 	case len(off) > 0:
-		return warn("MIG is off on GPU %s: used whole or by shares of one tenant", strings.Join(off, ", ")).fix("sudo nvidia-smi -i " + strings.Join(off, ",") + " -mig 1").with(lines...)
+		return ok("MIG is off on GPU %s, and is switched on with the first slice that needs it", strings.Join(off, ", ")).with(lines...)
 	case len(on) == 0:
 		return skip("no GPU here has MIG: used whole or by shares of one tenant")
 	case len(never) > 0:
