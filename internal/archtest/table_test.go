@@ -74,7 +74,7 @@ var table = []row{
 	{"config", edge, "gpu work", "settings in core words; wiring is main's"},
 	{"cli", edge, "api/client api/apitype assess config doctor sheet sim bench systemd trace top work gpu", "a client of the API, never of engine, host or a driver"},
 	{"cmd/gpupool", root, "*", "the only place that names concrete drivers, runners and stores"},
-
+	{"binarytest", edge, "", "builds the binary for tests that start it"},
 	{"archtest", edge, "", "reads source text, links nothing"},
 }
 
