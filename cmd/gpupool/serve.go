@@ -84,6 +84,9 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		return err
 	}
 	defer closeTracer(traces)
+	if traces != nil {
+		watch.Traces(traces.Dropped)
+	}
 	h, err := host.Open(ctx, host.Config{
 		Engine: engineConfig(o), Journal: j, Drivers: map[string]driver.Driver{"fake": watch.Driver("fake", drv)}, Runner: runs, Watch: watch,
 		ObserveEvery: time.Duration(o.Config.Elastic.Scan), Log: log, ScaleOut: scaleOut(o.Config.Queue.ScaleOut), Trace: traceOf(traces),
