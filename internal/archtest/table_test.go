@@ -72,8 +72,9 @@ var table = []row{
 	{"doctor", edge, "gpu", "looks at a machine and judges; what NVML, the server and the journal say is lent by main, the boards by the core"},
 	{"systemd", edge, "", "notifications and a unit file; what a server is doing is main's to say"},
 	{"config", edge, "gpu work", "settings in core words; wiring is main's"},
-	{"cli", edge, "api/client api/apitype assess config doctor sheet sim bench systemd trace top work gpu", "a client of the API, never of engine, host or a driver"},
+	{"cli", edge, "api/client api/apitype assess config deploy/prometheus doctor sheet sim bench systemd trace top work gpu", "a client of the API, never of engine, host or a driver"},
 	{"cmd/gpupool", root, "*", "the only place that names concrete drivers, runners and stores"},
+	{"deploy/prometheus", edge, "", "rules as a text, so that the command line can print them"},
 	{"binarytest", edge, "", "builds the binary for tests that start it"},
 	{"archtest", edge, "", "reads source text, links nothing"},
 }

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpupool/gpupool/deploy/prometheus"
 	"github.com/gpupool/gpupool/internal/config"
 )
 
@@ -93,6 +95,21 @@ func (a *App) configCmd() *cobra.Command {
 			Use: "example", Short: "Print every setting with its default", Args: cobra.NoArgs,
 			RunE: func(*cobra.Command, []string) error {
 				_, err := io.WriteString(a.Out, config.Example())
+				return err
+			},
+		},
+		&cobra.Command{
+			Use: "rules [FILE]", Short: "Print recording rules and alerts for Prometheus, with the times of a configuration file", Args: cobra.MaximumNArgs(1),
+			Example: "  gpupool config rules gpupool.yaml >/etc/prometheus/gpupool.rules.yml",
+			RunE: func(_ *cobra.Command, args []string) error {
+				cfg := config.Default()
+				if len(args) > 0 {
+					var err error
+					if cfg, err = config.Load(args[0]); err != nil {
+						return err
+					}
+				}
+				_, err := io.WriteString(a.Out, prometheus.Rules(time.Duration(cfg.Alerts.For)))
 				return err
 			},
 		},
