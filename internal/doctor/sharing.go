@@ -178,10 +178,13 @@ func (e *exam) mps() Result {
 	return ok("MPS can be started (%s), and none runs now", e.which("nvidia-cuda-mps-control"))
 }
 
+// mpsRun is where gpupool puts the pipes of its MPS daemons where it may; else they are in the data folder.
+const mpsRun = "/run/gpupool-mps/"
+
 // ours tells whether gpupool started an MPS daemon: it gives each its own pipe folder.
 func (e *exam) ours(pid int) bool {
 	for v := range strings.SplitSeq(e.text(fmt.Sprintf("proc/%d/environ", pid)), "\x00") {
-		if dir, is := strings.CutPrefix(strings.TrimSpace(v), "CUDA_MPS_PIPE_DIRECTORY="); is && e.o.Data != "" && strings.HasPrefix(dir, strings.TrimSuffix(e.o.Data, "/")+"/") {
+		if dir, is := strings.CutPrefix(strings.TrimSpace(v), "CUDA_MPS_PIPE_DIRECTORY="); is && (strings.HasPrefix(dir, mpsRun) || e.o.Data != "" && strings.HasPrefix(dir, strings.TrimSuffix(e.o.Data, "/")+"/")) {
 			return true
 		}
 	}
