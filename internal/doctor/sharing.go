@@ -126,7 +126,10 @@ func oneOr(n int, one, many string) string {
 
 // caps: are the nodes there by which the right to cut GPUs and to use instances is given?
 func (e *exam) caps() Result {
-	if !slices.ContainsFunc(e.gpus, func(g GPU) bool { return g.MIG == "on" }) || e.loaded == "" {
+	switch {
+	case e.loaded == "":
+		return skip("without the kernel module there are no nodes of instances")
+	case !slices.ContainsFunc(e.gpus, func(g GPU) bool { return g.MIG == "on" }):
 		return skip("no GPU is in MIG mode")
 	}
 	minors := e.capMinors()
