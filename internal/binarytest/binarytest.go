@@ -5,6 +5,7 @@
 package binarytest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,10 +34,10 @@ func Main(m *testing.M) {
 func Path(t testing.TB) string {
 	t.Helper()
 	built.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "gpupool-binary-"); built.err != nil {
+		if built.dir, built.err = os.MkdirTemp("", "gpupool-binary-"); built.err != nil { //nolint:usetesting // it outlives the test that comes first
 			return
 		}
-		out, err := exec.Command("go", "build", "-o", filepath.Join(built.dir, "gpupool"), "github.com/gpupool/gpupool/cmd/gpupool").CombinedOutput()
+		out, err := exec.CommandContext(context.Background(), "go", "build", "-o", filepath.Join(built.dir, "gpupool"), "github.com/gpupool/gpupool/cmd/gpupool").CombinedOutput()
 		if err != nil {
 			built.err = fmt.Errorf("%w\n%s", err, out)
 		}
