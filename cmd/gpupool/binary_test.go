@@ -4,52 +4,26 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gpupool/gpupool/internal/api/client"
+	"github.com/gpupool/gpupool/internal/binarytest"
 	"github.com/gpupool/gpupool/internal/cli"
 )
 
-// built is the folder with the real binary, built once for all tests here.
-var built struct {
-	sync.Once
-	dir string
-	err error
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if built.dir != "" {
-		os.RemoveAll(built.dir) //nolint:errcheck // a temporary folder
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { binarytest.Main(m) }
 
 // binary builds gpupool and returns its path.
 func binary(t *testing.T) string {
 	t.Helper()
-	built.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "gpupool-binary-"); built.err != nil { //nolint:usetesting // it outlives the test that comes first
-			return
-		}
-		out, err := exec.Command("go", "build", "-o", filepath.Join(built.dir, "gpupool"), ".").CombinedOutput()
-		if err != nil {
-			built.err = fmt.Errorf("%w\n%s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return filepath.Join(built.dir, "gpupool")
+	return binarytest.Path(t)
 }
 
 // server is a real gpupool serve that a test starts, kills and starts again.
@@ -58,6 +32,7 @@ type testServer struct {
 	data  string
 	shape string
 	addr  string // once it is known, so that clients find it again
+	env   []string
 	cmd   *exec.Cmd
 	log   bytes.Buffer
 }
@@ -70,6 +45,7 @@ func (s *testServer) start() {
 	}
 	s.cmd = exec.Command(binary(s.t), "serve", "--data", s.data, "--fake", s.shape, "--listen", listen)
 	s.cmd.Stderr = &s.log
+	s.cmd.Env = append(os.Environ(), s.env...)
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}

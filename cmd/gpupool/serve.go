@@ -84,6 +84,9 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		return err
 	}
 	defer closeTracer(traces)
+	if traces != nil {
+		watch.Traces(traces.Dropped)
+	}
 	h, err := host.Open(ctx, host.Config{
 		Engine: engineConfig(o), Journal: j, Drivers: map[string]driver.Driver{"fake": watch.Driver("fake", drv)}, Runner: runs, Watch: watch,
 		ObserveEvery: time.Duration(o.Config.Elastic.Scan), Log: log, ScaleOut: scaleOut(o.Config.Queue.ScaleOut), Trace: traceOf(traces),
@@ -184,7 +187,9 @@ func runServer(ctx context.Context, s server) error {
 		s.log.Warn("the API can be reached from other machines, and there is no TLS yet: tokens cross the network readable; put a proxy with TLS in front", "address", url)
 	}
 	s.o.Ready(url, s.o.Config.Server.Data, s.hardware)
+	stopping := tellSystemd(ctx, s.host, url, s.log)
 	<-ctx.Done()
+	stopping()
 	bound, done := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
 	defer done()
 	if err := srv.Shutdown(bound); err != nil {
@@ -270,7 +275,11 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 }
 
 // keptToken reads a token, or makes one at the first start.
+// One that systemd hands over (LoadCredential=) comes first, and is not written down.
 func keptToken(path, what string, fresh func() string) (string, error) {
+	if t := credential(filepath.Base(path)); t != "" {
+		return t, nil
+	}
 	b, err := os.ReadFile(path)
 	if err == nil {
 		if t := strings.TrimSpace(string(b)); t != "" {

@@ -53,14 +53,15 @@ var table = []row{
 	{"journal/redis", edge, "journal", "an adapter knows its port and nothing else"},
 
 	{"host", shell, "engine gpu work driver runner journal", "the single writer: core and ports, no concrete one"},
+	{"sheet", edge, "", "the frame and the plots of reports; what they say is not its business"},
 	{"trace", edge, "", "reads files into its own rows"},
-	{"sim", shell, "host engine books elastic gpu work placement queue driver driver/fake runner journal journal/memory trace",
+	{"sim", shell, "host engine books elastic gpu work placement queue driver driver/fake runner journal journal/memory sheet trace",
 		"the same host and engine, on fake hardware in virtual time"},
 	{"storm", shell, "host engine gpu work driver driver/fake runner journal/memory",
 		"the same writer, engine and dispatcher, with everything around them made to fail"},
-	{"assess", edge, "elastic gpu work", "reads another's monitoring; what it finds idle and what fits it says by the core's own rules"},
+	{"assess", edge, "elastic gpu sheet work", "reads another's monitoring; what it finds idle and what fits it says by the core's own rules"},
 	{"baseline", edge, "", "published placement rules, to compare with; the product itself never uses them"},
-	{"bench", shell, "baseline sim host engine placement queue gpu work driver driver/fake trace", "measures the core against published rules and itself"},
+	{"bench", shell, "baseline sim host engine placement queue gpu work driver driver/fake sheet trace", "measures the core against published rules and itself"},
 
 	{"api", edge, "host engine books gpu work runner api/apitype", "the server side: asks the host, shows the engine's view"},
 	{"api/apitype", edge, "gpu work", "what goes over the wire, for both sides"},
@@ -71,10 +72,13 @@ var table = []row{
 	{"metrics", edge, "host engine gpu work driver", "watches the host's facts and views, and what drivers answer; nothing asks it"},
 	{"tracing", edge, "host engine work", "turns published facts into spans; nobody waits for it"},
 	{"scaleout", edge, "", "runs a hook; who needs more and when is the engine's business"},
+	{"doctor", edge, "gpu", "looks at a machine and judges; what NVML, the server and the journal say is lent by main, the boards by the core"},
+	{"systemd", edge, "", "notifications and a unit file; what a server is doing is main's to say"},
 	{"config", edge, "gpu work", "settings in core words; wiring is main's"},
-	{"cli", edge, "api/client api/apitype assess config sim bench storm loadtest trace top work gpu", "a client of the API, never of engine, host or a driver"},
+	{"cli", edge, "api/client api/apitype assess config deploy/prometheus doctor sheet sim bench storm loadtest systemd trace top work gpu", "a client of the API, never of engine, host or a driver"},
 	{"cmd/gpupool", root, "*", "the only place that names concrete drivers, runners and stores"},
-
+	{"deploy/prometheus", edge, "", "rules as a text, so that the command line can print them"},
+	{"binarytest", edge, "", "builds the binary for tests that start it"},
 	{"archtest", edge, "", "reads source text, links nothing"},
 }
 

@@ -12,22 +12,19 @@ import (
 	"image/png"
 	"io"
 	"slices"
-	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/gpupool/gpupool/internal/sheet"
 )
 
 //go:embed report.html
 var reportHTML string
 
-// The colours of internal/sim, and lighter ones between them.
+// Beside the colours of all reports, lighter ones between them.
 var (
-	staticColour = color.RGBA{R: 0xb4, G: 0x53, B: 0x09, A: 0xff}
-	pooledColour = color.RGBA{R: 0x1d, G: 0x4e, B: 0x89, A: 0xff}
 	middleColour = color.RGBA{R: 0x6b, G: 0x72, B: 0x80, A: 0xff}
 	noDataColour = color.RGBA{R: 0xd4, G: 0xd4, B: 0xd8, A: 0xff}
 	freeColour   = color.RGBA{R: 0xff, G: 0xff, B: 0xff, A: 0xff}
@@ -35,12 +32,6 @@ var (
 	lightColour  = color.RGBA{R: 0xc6, G: 0xdb, B: 0xef, A: 0xff}
 	blindColour  = color.RGBA{R: 0xa1, G: 0xa1, B: 0xaa, A: 0xff}
 )
-
-// chart is a plot with its title, as SVG.
-type chart struct {
-	Title string
-	SVG   template.HTML
-}
 
 // key is a colour of the map.
 type key struct {
@@ -52,12 +43,12 @@ type key struct {
 func (x *Result) WriteReport(w io.Writer) error {
 	page := struct {
 		*Result
-		Charts []chart
+		Charts []sheet.Chart
 		Map    template.URL
 		Height int
 		Key    []key
 	}{Result: x, Height: min(max(len(x.record.boards)*8, 60), 800)}
-	for _, of := range []func() (chart, error){x.waterfall, x.overTime, x.distribution} {
+	for _, of := range []func() (sheet.Chart, error){x.waterfall, x.overTime, x.distribution} {
 		c, err := of()
 		if err != nil {
 			return fmt.Errorf("draw the report: %w", err)
@@ -71,18 +62,14 @@ func (x *Result) WriteReport(w io.Writer) error {
 	for _, k := range []struct {
 		c    color.RGBA
 		name string
-	}{{noDataColour, "no data"}, {freeColour, "unallocated"}, {idleColour, "allocated, idle"}, {lightColour, "little used"}, {pooledColour, "fully used"}, {blindColour, "use unknown"}} {
+	}{{noDataColour, "no data"}, {freeColour, "unallocated"}, {idleColour, "allocated, idle"}, {lightColour, "little used"}, {sheet.Pooled, "fully used"}, {blindColour, "use unknown"}} {
 		page.Key = append(page.Key, key{template.CSS(fmt.Sprintf("#%02x%02x%02x", k.c.R, k.c.G, k.c.B)), k.name}) //nolint:gosec // made here from numbers
 	}
-	t, err := template.New("report").Parse(reportHTML)
-	if err != nil {
-		return err
-	}
-	return t.Execute(w, page)
+	return sheet.Write(w, reportHTML, page)
 }
 
 // waterfall shows what each means leaves.
-func (x *Result) waterfall() (chart, error) {
+func (x *Result) waterfall() (sheet.Chart, error) {
 	p := plot.New()
 	p.Y.Label.Text, p.Y.Min = "GPUs", 0
 	p.Legend.Top = true
@@ -96,10 +83,10 @@ func (x *Result) waterfall() (chart, error) {
 		name   string
 		values plotter.Values
 		colour color.Color
-	}{{"parked as soon as it pays; enough for 99 % of the time", soon, pooledColour}, {"cautious; the most at any time", cautious, staticColour}} {
+	}{{"parked as soon as it pays; enough for 99 % of the time", soon, sheet.Pooled}, {"cautious; the most at any time", cautious, sheet.Static}} {
 		bars, err := plotter.NewBarChart(b.values, vg.Points(40))
 		if err != nil {
-			return chart{}, err
+			return sheet.Chart{}, err
 		}
 		bars.Color, bars.LineStyle.Width, bars.Offset = b.colour, 0, vg.Points(float64(42*i-21))
 		p.Add(bars)
@@ -111,7 +98,7 @@ func (x *Result) waterfall() (chart, error) {
 }
 
 // overTime shows what was held and what was needed.
-func (x *Result) overTime() (chart, error) {
+func (x *Result) overTime() (sheet.Chart, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text, p.Y.Min = "UTC", "GPUs, the most at once", 0
 	p.X.Tick.Marker = plot.TimeTicks{Format: "2 Jan 15:04", Time: plot.UTCUnixTime}
@@ -123,28 +110,26 @@ func (x *Result) overTime() (chart, error) {
 		colour color.Color
 		dashes []vg.Length
 	}{
-		{"held", held, staticColour, []vg.Length{vg.Points(5), vg.Points(2)}},
+		{"held", held, sheet.Static, sheet.StaticDashes()},
 		{"needed, cautious", last.Cautious.over, middleColour, []vg.Length{vg.Points(2), vg.Points(2)}},
-		{"needed, parked as soon as it pays", last.Soon.over, pooledColour, nil},
+		{"needed, parked as soon as it pays", last.Soon.over, sheet.Pooled, nil},
 	} {
 		var points plotter.XYs
 		for i, n := range c.over {
 			points = append(points, plotter.XY{X: float64(x.record.at(i * x.record.n / len(c.over)).Unix()), Y: float64(n)})
 		}
-		line, err := plotter.NewLine(points)
+		line, err := sheet.Line(p, c.name, points, c.colour, c.dashes)
 		if err != nil {
-			return chart{}, err
+			return sheet.Chart{}, err
 		}
-		line.StepStyle, line.Color, line.Dashes, line.Width = plotter.PostStep, c.colour, c.dashes, vg.Points(1.4)
-		p.Add(line)
-		p.Legend.Add(c.name, line)
+		line.StepStyle = plotter.PostStep
 	}
 	p.Y.Max = float64(x.GPUs) * 1.2
 	return drawn("GPUs held and needed over time", p)
 }
 
 // distribution shows use and memory while held.
-func (x *Result) distribution() (chart, error) {
+func (x *Result) distribution() (sheet.Chart, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = "%", "share of the allocated time at or below"
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 100, 0, 1
@@ -154,7 +139,7 @@ func (x *Result) distribution() (chart, error) {
 		bins   [101]uint32
 		colour color.Color
 		dashes []vg.Length
-	}{{"compute", x.use, pooledColour, nil}, {"memory", x.mem, staticColour, []vg.Length{vg.Points(5), vg.Points(2)}}} {
+	}{{"compute", x.use, sheet.Pooled, nil}, {"memory", x.mem, sheet.Static, sheet.StaticDashes()}} {
 		sum, all := 0.0, 0.0
 		for _, n := range c.bins {
 			all += float64(n)
@@ -167,28 +152,16 @@ func (x *Result) distribution() (chart, error) {
 		if all == 0 {
 			continue // not known
 		}
-		line, err := plotter.NewLine(points)
-		if err != nil {
-			return chart{}, err
+		if _, err := sheet.Line(p, c.name, points, c.colour, c.dashes); err != nil {
+			return sheet.Chart{}, err
 		}
-		line.Color, line.Dashes, line.Width = c.colour, c.dashes, vg.Points(1.4)
-		p.Add(line)
-		p.Legend.Add(c.name, line)
 	}
 	return drawn("Distribution of use and memory while allocated", p)
 }
 
-func drawn(title string, p *plot.Plot) (chart, error) {
+func drawn(title string, p *plot.Plot) (sheet.Chart, error) {
 	p.Add(plotter.NewGrid())
-	canvas := vgsvg.New(24*vg.Centimeter, 9*vg.Centimeter)
-	p.Draw(draw.New(canvas))
-	var b bytes.Buffer
-	if _, err := canvas.WriteTo(&b); err != nil {
-		return chart{}, err
-	}
-	_, svg, _ := strings.Cut(b.String(), "<svg") // without the XML prolog, which HTML does not know
-	svg = "<svg role=\"img\" aria-label=\"" + template.HTMLEscapeString(title) + "\"" + svg
-	return chart{title, template.HTML(svg)}, nil //nolint:gosec // drawn here from numbers and fixed words
+	return sheet.Draw(title, p, sheet.Height)
 }
 
 // mapRows is how many GPUs the map shows; of more it leaves some out evenly.
@@ -226,5 +199,5 @@ func (c cell) colour() color.RGBA {
 	}
 	share := min(max(float64(c.sum)/float64(c.known), 0), 1)
 	mix := func(a, b uint8) uint8 { return uint8(float64(a) + share*(float64(b)-float64(a))) }
-	return color.RGBA{mix(lightColour.R, pooledColour.R), mix(lightColour.G, pooledColour.G), mix(lightColour.B, pooledColour.B), 0xff}
+	return color.RGBA{mix(lightColour.R, sheet.Pooled.R), mix(lightColour.G, sheet.Pooled.G), mix(lightColour.B, sheet.Pooled.B), 0xff}
 }

@@ -1,10 +1,8 @@
 package bench
 
 import (
-	"bytes"
 	_ "embed" // the page's template
 	"fmt"
-	"html/template"
 	"image/color"
 	"io"
 	"maps"
@@ -18,9 +16,9 @@ import (
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 
 	"github.com/gpupool/gpupool/internal/baseline"
+	"github.com/gpupool/gpupool/internal/sheet"
 )
 
 //go:embed packing_report.html
@@ -201,7 +199,7 @@ func bestOther(m map[string]Spread) (out string) {
 
 // chart draws a row of dots for each workload. They differ in shape and lightness too, so that no one needs to see
 // colours to tell them apart.
-func (r *PackingResult) chart() (template.HTML, error) {
+func (r *PackingResult) chart() (sheet.Chart, error) {
 	n := len(r.Workloads)
 	names := make([]string, n)
 	var published, ours, bound plotter.XYs
@@ -224,8 +222,8 @@ func (r *PackingResult) chart() (template.HTML, error) {
 		colour color.Color
 		shape  draw.GlyphDrawer
 	}{
-		{"FGD, published", published, color.RGBA{R: 0xb4, G: 0x53, B: 0x09, A: 0xff}, draw.TriangleGlyph{}},
-		{"gpupool", ours, color.RGBA{R: 0x1d, G: 0x4e, B: 0x89, A: 0xff}, draw.CircleGlyph{}},
+		{"FGD, published", published, sheet.Static, draw.TriangleGlyph{}},
+		{"gpupool", ours, sheet.Pooled, draw.CircleGlyph{}},
 		{"upper bound", bound, color.RGBA{R: 0x55, G: 0x55, B: 0x55, A: 0xff}, draw.PlusGlyph{}},
 	} {
 		if len(x.points) == 0 {
@@ -233,7 +231,7 @@ func (r *PackingResult) chart() (template.HTML, error) {
 		}
 		dots, err := plotter.NewScatter(x.points)
 		if err != nil {
-			return "", err
+			return sheet.Chart{}, err
 		}
 		dots.GlyphStyle = draw.GlyphStyle{Color: x.colour, Radius: vg.Points(3.5), Shape: x.shape}
 		p.Add(dots)
@@ -243,7 +241,7 @@ func (r *PackingResult) chart() (template.HTML, error) {
 	p.Y.Min, p.Y.Max = -0.6, float64(n)+1.2           // the legend's room
 	p.X.Tick.Marker = plot.TickerFunc(evenTicks)
 	p.Legend.Top, p.Legend.Left = true, true
-	return svg(p, "GPUs allocated, percent, by workload", 3+0.7*vg.Length(n))
+	return sheet.Draw("GPUs allocated, percent, by workload", p, 3+0.7*float64(n))
 }
 
 // evenTicks marks even percentages, or tens where those are too many.
@@ -266,8 +264,8 @@ type Page struct {
 	Rows  [][]string
 	Last  string // below the table
 	Notes []string
-	WallS float64                       // seconds that the experiment took
-	Draw  func() (template.HTML, error) // its plot; nil = none
+	WallS float64                     // seconds that the experiment took
+	Draw  func() (sheet.Chart, error) // its plot; nil = none
 
 	Sections []Section // more tables; none in most
 }
@@ -277,33 +275,29 @@ type Section struct {
 	Title string
 	Head  []string
 	Rows  [][]string
-	Draw  func() (template.HTML, error) // its plot; nil = none
+	Draw  func() (sheet.Chart, error) // its plot; nil = none
 }
 
 // Chart is the section's plot.
-func (s Section) Chart() (template.HTML, error) {
+func (s Section) Chart() (sheet.Chart, error) {
 	if s.Draw == nil {
-		return "", nil
+		return sheet.Chart{}, nil
 	}
 	return s.Draw()
 }
 
 // Write writes one self-contained HTML page.
 func (p Page) Write(w io.Writer) error {
-	var chart template.HTML
+	var chart sheet.Chart
 	if p.Draw != nil {
 		var err error
 		if chart, err = p.Draw(); err != nil {
 			return fmt.Errorf("draw the report: %w", err)
 		}
 	}
-	t, err := template.New("bench").Parse(pageHTML)
-	if err != nil {
-		return err
-	}
-	return t.Execute(w, struct {
+	return sheet.Write(w, pageHTML, struct {
 		Page
-		Chart template.HTML
+		Chart sheet.Chart
 		Made  string
 	}{p, chart, time.Now().UTC().Format("2006-01-02 15:04 MST")})
 }
@@ -318,8 +312,8 @@ type Series struct {
 type Point = plotter.XY
 
 // Lines draws series by colour and dashes, for Page.Draw.
-func Lines(x, y string, series []Series) func() (template.HTML, error) {
-	return func() (template.HTML, error) {
+func Lines(x, y string, series []Series) func() (sheet.Chart, error) {
+	return func() (sheet.Chart, error) {
 		p := plot.New()
 		p.X.Label.Text, p.Y.Label.Text = x, y
 		p.Legend.Top, p.Legend.Left = true, true
@@ -327,28 +321,14 @@ func Lines(x, y string, series []Series) func() (template.HTML, error) {
 		for i, s := range series {
 			line, dots, err := plotter.NewLinePoints(plotter.XYs(s.Points))
 			if err != nil {
-				return "", err
+				return sheet.Chart{}, err
 			}
-			line.Color, line.Dashes, line.Width = plotutil.Color(i), plotutil.Dashes(i), vg.Points(1.4)
+			line.Color, line.Dashes, line.Width = plotutil.Color(i), plotutil.Dashes(i), sheet.LineWidth
 			dots.Color, dots.Shape = plotutil.Color(i), plotutil.Shape(i)
 			p.Add(line, dots)
 			p.Legend.Add(s.Name, line, dots)
 		}
 		p.Y.Min = 0
-		return svg(p, y+" by "+x, 9)
+		return sheet.Draw(y+" by "+x, p, sheet.Height)
 	}
-}
-
-// svg draws a plot for HTML, so many centimetres high.
-func svg(p *plot.Plot, label string, height vg.Length) (template.HTML, error) {
-	canvas := vgsvg.New(24*vg.Centimeter, height*vg.Centimeter)
-	edge := vg.Millimeter * 2
-	p.Draw(draw.Crop(draw.New(canvas), edge, -edge, edge, -edge))
-	var b bytes.Buffer
-	if _, err := canvas.WriteTo(&b); err != nil {
-		return "", err
-	}
-	_, body, _ := strings.Cut(b.String(), "<svg") // without the XML prolog, which HTML does not know
-	out := "<svg role=\"img\" aria-label=\"" + template.HTMLEscapeString(label) + "\"" + body
-	return template.HTML(out), nil //nolint:gosec // drawn here; the library escapes the words in it
 }

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"html/template"
 	"math"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 
+	"github.com/gpupool/gpupool/internal/sheet"
 	"github.com/gpupool/gpupool/internal/sim"
 )
 
@@ -119,7 +119,7 @@ func queueColumns() []queueColumn {
 }
 
 // chart draws the distribution of waits under each policy, by colour and dashes.
-func (r *QueueRun) chart() (template.HTML, error) {
+func (r *QueueRun) chart() (sheet.Chart, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = "wait (a second at least)", "share of tasks that waited no longer"
 	p.X.Scale = plot.LogScale{}
@@ -129,7 +129,7 @@ func (r *QueueRun) chart() (template.HTML, error) {
 	for i, x := range r.Policies {
 		line, err := plotter.NewLine(waitCurve(x.waits))
 		if err != nil {
-			return "", err
+			return sheet.Chart{}, err
 		}
 		line.StepStyle, line.Color, line.Dashes, line.Width = plotter.PostStep, plotutil.Color(i), plotutil.Dashes(i), vg.Points(1.4)
 		if x.Name == policyOurs {
@@ -140,7 +140,7 @@ func (r *QueueRun) chart() (template.HTML, error) {
 	}
 	p.X.Min, p.X.Max = 1, max(p.X.Max, 60)
 	p.Y.Min, p.Y.Max = 0, 1
-	return svg(p, "Distribution of waits: "+r.Trace+fmt.Sprintf(" at a demand of %g", r.Demand), 9)
+	return sheet.Draw("Distribution of waits: "+r.Trace+fmt.Sprintf(" at a demand of %g", r.Demand), p, sheet.Height)
 }
 
 // waitCurve is the cumulative distribution of sorted waits, the last hundredth in finer steps.

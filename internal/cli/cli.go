@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpupool/gpupool/internal/api/client"
 	"github.com/gpupool/gpupool/internal/config"
+	"github.com/gpupool/gpupool/internal/doctor"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -37,6 +38,9 @@ type App struct {
 	// Serve runs the server until ctx ends. It is given by main, which alone knows
 	// concrete drivers and stores.
 	Serve func(ctx context.Context, o ServeOptions) error
+
+	// Doctor examines this machine; given by main for the same reason.
+	Doctor func(ctx context.Context, o DoctorOptions) (doctor.Report, error)
 
 	flags globalFlags
 }
@@ -165,7 +169,7 @@ Try it without a GPU:
 		{"work", append(tasks, a.actionCmds()...)},
 		{"pool", []*cobra.Command{a.topCmd(), a.gpusCmd(), a.hostsCmd(), a.poolsCmd(), a.rolloutCmd(), a.tenantsCmd(), a.reportCmd()}},
 		{"plan", []*cobra.Command{a.assessCmd(), a.simulateCmd(), a.planCmd(), a.benchCmd(), a.stormCmd(), a.loadtestCmd()}},
-		{"admin", []*cobra.Command{a.serveCmd(), a.configCmd(), a.versionCmd()}},
+		{"admin", []*cobra.Command{a.serveCmd(), a.serviceCmd(), a.doctorCmd(), a.configCmd(), a.versionCmd()}},
 	} {
 		for _, c := range g.cmds {
 			c.GroupID = g.id

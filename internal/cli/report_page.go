@@ -1,32 +1,22 @@
 package cli
 
 import (
-	"bytes"
 	_ "embed" // the page's template
 	"fmt"
-	"html/template"
 	"image/color"
 	"io"
-	"strings"
 	"time"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
-	drawing "gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
+	"github.com/gpupool/gpupool/internal/sheet"
 )
 
 //go:embed report.html
 var savingsHTML string
-
-// savingsChart is a plot with its title, as SVG.
-type savingsChart struct {
-	Title string
-	SVG   template.HTML
-}
 
 // curve is a figure day by day; a day without one is left out.
 type curve struct {
@@ -36,19 +26,12 @@ type curve struct {
 	of     func(apitype.ReportRow) (float64, bool)
 }
 
-// The colours of internal/sim: they differ in lightness too, and the lines in dashes.
-var (
-	staticColour = color.RGBA{R: 0xb4, G: 0x53, B: 0x09, A: 0xff}
-	heldColour   = color.RGBA{R: 0x1d, G: 0x4e, B: 0x89, A: 0xff}
-	staticDashes = []vg.Length{vg.Points(5), vg.Points(2)}
-)
-
 // savingsPage writes one self-contained page.
 func savingsPage(w io.Writer, s *savings) error {
 	page := struct {
 		Sentences, Head []string
 		Rows            [][]string
-		Charts          []savingsChart
+		Charts          []sheet.Chart
 	}{Sentences: s.sentences()}
 	if !s.nothing() {
 		page.Head = s.head(false)
@@ -65,11 +48,7 @@ func savingsPage(w io.Writer, s *savings) error {
 			}
 		}
 	}
-	t, err := template.New("report").Parse(savingsHTML)
-	if err != nil {
-		return err
-	}
-	return t.Execute(w, page)
+	return sheet.Write(w, savingsHTML, page)
 }
 
 type savingsPlot struct {
@@ -86,12 +65,12 @@ func savingsCurves() []savingsPlot {
 	}
 	return []savingsPlot{
 		{"GPUs, mean of each day", "GPUs", []curve{
-			{"static", staticColour, staticDashes, func(x apitype.ReportRow) (float64, bool) { return x.StaticMean, true }},
-			{"held", heldColour, nil, func(x apitype.ReportRow) (float64, bool) { return x.HeldHours / max(x.Hours, 1e-9), x.Hours > 0 }},
+			{"static", sheet.Static, sheet.StaticDashes(), func(x apitype.ReportRow) (float64, bool) { return x.StaticMean, true }},
+			{"held", sheet.Pooled, nil, func(x apitype.ReportRow) (float64, bool) { return x.HeldHours / max(x.Hours, 1e-9), x.Hours > 0 }},
 		}},
 		{"GPUs, most at once on each day", "GPUs", []curve{
-			{"static", staticColour, staticDashes, func(x apitype.ReportRow) (float64, bool) { return float64(x.StaticPeak), true }},
-			{"in use", heldColour, nil, func(x apitype.ReportRow) (float64, bool) {
+			{"static", sheet.Static, sheet.StaticDashes(), func(x apitype.ReportRow) (float64, bool) { return float64(x.StaticPeak), true }},
+			{"in use", sheet.Pooled, nil, func(x apitype.ReportRow) (float64, bool) {
 				if x.InUsePeak == nil {
 					return 0, false
 				}
@@ -99,16 +78,16 @@ func savingsCurves() []savingsPlot {
 			}},
 		}},
 		{"Idle share of the time that was measured", "%", []curve{
-			{"static", staticColour, staticDashes, func(x apitype.ReportRow) (float64, bool) {
+			{"static", sheet.Static, sheet.StaticDashes(), func(x apitype.ReportRow) (float64, bool) {
 				return share(x.StaticIdle, x.StaticHours-x.StaticUnknown)
 			}},
-			{"held", heldColour, nil, func(x apitype.ReportRow) (float64, bool) { return share(x.HeldIdle, x.HeldHours-x.HeldUnknown) }},
+			{"held", sheet.Pooled, nil, func(x apitype.ReportRow) (float64, bool) { return share(x.HeldIdle, x.HeldHours-x.HeldUnknown) }},
 		}},
 	}
 }
 
 // dayChart draws figures over days: a step for each day. Without any figure it draws nothing.
-func dayChart(title, y string, days []apitype.ReportRow, curves []curve) (savingsChart, error) {
+func dayChart(title, y string, days []apitype.ReportRow, curves []curve) (sheet.Chart, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = "day (UTC)", y
 	p.X.Tick.Marker = dayTicks(days)
@@ -120,7 +99,7 @@ func dayChart(title, y string, days []apitype.ReportRow, curves []curve) (saving
 		for _, x := range days {
 			at, err := time.Parse(time.DateOnly, x.Day)
 			if err != nil {
-				return savingsChart{}, fmt.Errorf("the server names a day %q: expected one such as 2026-11-30", x.Day)
+				return sheet.Chart{}, fmt.Errorf("the server names a day %q: expected one such as 2026-11-30", x.Day)
 			}
 			if v, known := c.of(x); known {
 				points = append(points, plotter.XY{X: float64(at.Unix()), Y: v})
@@ -130,29 +109,17 @@ func dayChart(title, y string, days []apitype.ReportRow, curves []curve) (saving
 		if len(points) == 0 {
 			continue
 		}
-		line, err := plotter.NewLine(points)
-		if err != nil {
-			return savingsChart{}, err
+		if _, err := sheet.Line(p, c.name, points, c.colour, c.dashes); err != nil {
+			return sheet.Chart{}, err
 		}
-		line.Color, line.Dashes, line.Width = c.colour, c.dashes, vg.Points(1.4)
-		p.Add(line)
-		p.Legend.Add(c.name, line)
 		drawn = true
 	}
 	if !drawn {
-		return savingsChart{}, nil
+		return sheet.Chart{}, nil
 	}
 	p.Y.Max *= 1.15 // room for the legend
 	p.Add(plotter.NewGrid())
-	canvas := vgsvg.New(24*vg.Centimeter, 9*vg.Centimeter)
-	p.Draw(drawing.New(canvas))
-	var b bytes.Buffer
-	if _, err := canvas.WriteTo(&b); err != nil {
-		return savingsChart{}, err
-	}
-	_, svg, _ := strings.Cut(b.String(), "<svg") // without the XML prolog, which HTML does not know
-	svg = "<svg role=\"img\" aria-label=\"" + template.HTMLEscapeString(title) + "\"" + svg
-	return savingsChart{title, template.HTML(svg)}, nil //nolint:gosec // drawn here from numbers and fixed words
+	return sheet.Draw(title, p, sheet.Height)
 }
 
 // dayTicks are at the beginning of days, as many as there is room for.

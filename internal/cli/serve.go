@@ -1,17 +1,54 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpupool/gpupool/deploy/prometheus"
 	"github.com/gpupool/gpupool/internal/config"
 )
 
+// serveFlags are the settings of a server that the command line may give.
+type serveFlags struct {
+	file, listen, fake string
+	verbose            bool
+}
+
+func (s *serveFlags) add(c *cobra.Command, verbose string) {
+	f := c.Flags()
+	f.StringVar(&s.file, "config", "", "configuration file (see gpupool config example)")
+	f.StringVar(&s.listen, "listen", "", "address of the API (default 127.0.0.1:8470); port 0 takes a free one")
+	f.StringVar(&s.fake, "fake", "", "fake GPUs, such as 8xH100-80GB or 2x8xA100-80GB")
+	f.BoolVarP(&s.verbose, "verbose", "v", false, verbose)
+}
+
+// options are the flags over the file over the defaults.
+func (s *serveFlags) options(c *cobra.Command, a *App) (ServeOptions, error) {
+	cfg := config.Default()
+	var err error
+	if s.file != "" {
+		if cfg, err = config.Load(s.file); err != nil {
+			return ServeOptions{}, err
+		}
+	}
+	if c.Flags().Changed("listen") {
+		cfg.Server.Listen = s.listen
+	}
+	if c.Flags().Changed("fake") {
+		cfg.Server.Fake = s.fake
+	}
+	if cfg.Server.Data, err = DataDir(cmp.Or(a.flags.data, cfg.Server.Data)); err != nil {
+		return ServeOptions{}, err
+	}
+	return ServeOptions{Config: cfg, Version: a.Version, Verbose: s.verbose, Err: a.Err}, nil
+}
+
 func (a *App) serveCmd() *cobra.Command {
-	var file, listen, fake string
-	var verbose bool
+	var s serveFlags
 	c := &cobra.Command{
 		Use: "serve", Short: "Run the pool", Args: cobra.NoArgs,
 		Long: `Runs the pool on this machine: the API, the queue, and the tasks. Tasks go on running when
@@ -19,41 +56,20 @@ the server stops, and are found again when it starts.`,
 		Example: `  gpupool serve --fake 8xH100-80GB
   gpupool serve --config gpupool.yaml`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			cfg := config.Default()
-			if file != "" {
-				var err error
-				if cfg, err = config.Load(file); err != nil {
-					return err
-				}
-			}
-			if c.Flags().Changed("listen") {
-				cfg.Server.Listen = listen
-			}
-			if c.Flags().Changed("fake") {
-				cfg.Server.Fake = fake
-			}
-			given := a.flags.data
-			if given == "" {
-				given = cfg.Server.Data
-			}
-			var err error
-			if cfg.Server.Data, err = DataDir(given); err != nil {
+			o, err := s.options(c, a)
+			if err != nil {
 				return err
 			}
-			for _, s := range cfg.Idle() {
-				fmt.Fprintf(a.Err, "gpupool: %s is set and has no effect in this version\n", s)
+			for _, idle := range o.Config.Idle() {
+				fmt.Fprintf(a.Err, "gpupool: %s is set and has no effect in this version\n", idle)
 			}
-			return a.Serve(c.Context(), ServeOptions{Config: cfg, Version: a.Version, Verbose: verbose, Err: a.Err,
-				Ready: func(url, data, hardware string) {
-					fmt.Fprintf(a.Out, "gpupool %s serves on %s\n  data      %s\n  hardware  %s\n  try       gpupool run --gpus 1/7 -- echo hello\n", a.Version, url, data, hardware)
-				}})
+			o.Ready = func(url, data, hardware string) {
+				fmt.Fprintf(a.Out, "gpupool %s serves on %s\n  data      %s\n  hardware  %s\n  try       gpupool run --gpus 1/7 -- echo hello\n", a.Version, url, data, hardware)
+			}
+			return a.Serve(c.Context(), o)
 		},
 	}
-	f := c.Flags()
-	f.StringVar(&file, "config", "", "configuration file (see gpupool config example)")
-	f.StringVar(&listen, "listen", "", "address of the API (default 127.0.0.1:8470); port 0 takes a free one")
-	f.StringVar(&fake, "fake", "", "fake GPUs, such as 8xH100-80GB or 2x8xA100-80GB")
-	f.BoolVarP(&verbose, "verbose", "v", false, "log every call")
+	s.add(c, "log every call")
 	return c
 }
 
@@ -79,6 +95,21 @@ func (a *App) configCmd() *cobra.Command {
 			Use: "example", Short: "Print every setting with its default", Args: cobra.NoArgs,
 			RunE: func(*cobra.Command, []string) error {
 				_, err := io.WriteString(a.Out, config.Example())
+				return err
+			},
+		},
+		&cobra.Command{
+			Use: "rules [FILE]", Short: "Print recording rules and alerts for Prometheus, with the times of a configuration file", Args: cobra.MaximumNArgs(1),
+			Example: "  gpupool config rules gpupool.yaml >/etc/prometheus/gpupool.rules.yml",
+			RunE: func(_ *cobra.Command, args []string) error {
+				cfg := config.Default()
+				if len(args) > 0 {
+					var err error
+					if cfg, err = config.Load(args[0]); err != nil {
+						return err
+					}
+				}
+				_, err := io.WriteString(a.Out, prometheus.Rules(time.Duration(cfg.Alerts.For)))
 				return err
 			},
 		},

@@ -95,7 +95,7 @@ type Sharing struct {
 // Alerts are the bounds that wake someone.
 type Alerts struct {
 	Utilisation Percent  `yaml:"utilisation_below" default:"50%" doc:"Pool utilisation under which GPUs are wasted."`
-	For         Duration `yaml:"for" default:"5m" since:"rules that are made from settings; until then it is in deploy/prometheus/gpupool.rules.yml" doc:"How long it must last, so that a gap between two tasks wakes no one."`
+	For         Duration `yaml:"for" default:"5m" doc:"How long it must last, so that a gap between two tasks wakes no one. It is in the rules that gpupool config rules prints."`
 	Waiting     int      `yaml:"waiting_above" default:"5" doc:"Waiting tasks beyond which a pool is too small."`
 	Waited      Percent  `yaml:"waited_of_ttl_above" default:"50%" doc:"Share of its TTL that a task has waited for, beyond which someone should look before it expires."`
 	Carves      int      `yaml:"carves_failed_above" default:"2" doc:"Failed carves of a pool in ten minutes, beyond which it is not one bad moment of one GPU."`

@@ -33,6 +33,12 @@ func (m *Metrics) counter(name, help string, labels ...string) *prometheus.Count
 	return v
 }
 
+// counterFunc is a counter that another keeps, without labels.
+func (m *Metrics) counterFunc(name, help string, value func() float64) {
+	m.define("counter", name, help, nil)
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
+}
+
 func (m *Metrics) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	m.define("gauge", name, help, labels)
 	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -55,6 +56,8 @@ type Metrics struct {
 		wake    chan struct{}
 	}
 
+	dropped atomic.Pointer[func() uint64] // spans; nil: there are no traces
+
 	mu      sync.Mutex // of what follows
 	tracker *tracker
 	tenants bounded
@@ -83,9 +86,18 @@ func New(o Options) *Metrics {
 	for name, x := range o.Bounds { // order: each is set alone
 		bound.WithLabelValues(name).Set(x)
 	}
+	m.counterFunc("gpupool_trace_spans_dropped_total", "Spans of traces that the collector did not take in time; 0 without a collector.", func() float64 {
+		if dropped := m.dropped.Load(); dropped != nil {
+			return float64((*dropped)())
+		}
+		return 0
+	})
 	m.registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
+
+// Traces says whom to ask how many spans were lost.
+func (m *Metrics) Traces(dropped func() uint64) { m.dropped.Store(&dropped) }
 
 // Seed tells what was there before the first fact. The host must not run yet.
 func (m *Metrics) Seed(h *host.Host) {

@@ -368,4 +368,12 @@ func TestSeeded(t *testing.T) {
 	if got := m.scrape(t, ""); !strings.Contains(got, `gpupool_alert_bound{bound="waiting_above"} 5`) || !strings.Contains(got, "process_cpu_seconds_total") {
 		t.Error("there is no bound, or nothing about the process")
 	}
+	const lost = "\ngpupool_trace_spans_dropped_total "
+	if got := m.scrape(t, ""); !strings.Contains(got, lost+"0\n") {
+		t.Error("without traces spans are lost")
+	}
+	m.Traces(func() uint64 { return 17 })
+	if got := m.scrape(t, ""); !strings.Contains(got, lost+"17\n") {
+		t.Error("lost spans are not counted")
+	}
 }

@@ -1,38 +1,22 @@
 package sim
 
 import (
-	"bytes"
 	_ "embed" // the page's template
 	"fmt"
-	"html/template"
 	"image/color"
 	"io"
 	"math"
-	"strings"
 	"time"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/gpupool/gpupool/internal/sheet"
 )
 
 //go:embed report.html
 var reportHTML string
-
-// One colour for each policy in all plots; they differ in lightness too, and the
-// lines in dashes, so that no one needs to see colours to tell them apart.
-var (
-	staticColour = color.RGBA{R: 0xb4, G: 0x53, B: 0x09, A: 0xff}
-	pooledColour = color.RGBA{R: 0x1d, G: 0x4e, B: 0x89, A: 0xff}
-)
-
-// chart is a plot with its title, as SVG.
-type chart struct {
-	Title string
-	SVG   template.HTML
-}
 
 // WriteReport writes one self-contained HTML page about a comparison.
 func (c *Comparison) WriteReport(w io.Writer) error {
@@ -42,32 +26,28 @@ func (c *Comparison) WriteReport(w io.Writer) error {
 	page := struct {
 		*Comparison
 		Rows   []Row
-		Charts []chart
+		Charts []sheet.Chart
 		Made   string
 	}{Comparison: c, Rows: c.Rows(), Made: time.Now().UTC().Format("2006-01-02 15:04 MST")}
-	for _, chartOf := range []func() (chart, error){c.chartInUse, c.chartInLine, c.chartWaits} {
+	for _, chartOf := range []func() (sheet.Chart, error){c.chartInUse, c.chartInLine, c.chartWaits} {
 		x, err := chartOf()
 		if err != nil {
 			return fmt.Errorf("draw the report: %w", err)
 		}
 		page.Charts = append(page.Charts, x)
 	}
-	t, err := template.New("report").Parse(reportHTML)
-	if err != nil {
-		return err
-	}
-	return t.Execute(w, page)
+	return sheet.Write(w, reportHTML, page)
 }
 
-func (c *Comparison) chartInUse() (chart, error) {
+func (c *Comparison) chartInUse() (sheet.Chart, error) {
 	return c.overTime("GPUs in use over time", "GPUs with anything on them", c.static.InUse, c.pooled.InUse)
 }
 
-func (c *Comparison) chartInLine() (chart, error) {
+func (c *Comparison) chartInLine() (sheet.Chart, error) {
 	return c.overTime("Tasks waiting over time", "tasks in line", c.static.InLine, c.pooled.InLine)
 }
 
-func (c *Comparison) overTime(title, y string, static, pooled []Point) (chart, error) {
+func (c *Comparison) overTime(title, y string, static, pooled []Point) (sheet.Chart, error) {
 	unit, name := 24*time.Hour, "days"
 	if c.VirtualS < 3*86400 {
 		unit, name = time.Hour, "hours"
@@ -91,12 +71,13 @@ func (c *Comparison) overTime(title, y string, static, pooled []Point) (chart, e
 	return drawn(title, p, curve(static), curve(pooled), plotter.PostStep)
 }
 
-func (c *Comparison) chartWaits() (chart, error) {
+func (c *Comparison) chartWaits() (sheet.Chart, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = "wait (a second at least)", "share of tasks that waited no longer"
 	p.X.Scale = plot.LogScale{}
 	p.X.Tick.Marker = plot.ConstantTicks{{Value: 1, Label: "1 s"}, {Value: 10, Label: "10 s"}, {Value: 60, Label: "1 min"},
 		{Value: 600, Label: "10 min"}, {Value: 3600, Label: "1 h"}, {Value: 21600, Label: "6 h"}, {Value: 86400, Label: "1 d"}, {Value: 604800, Label: "7 d"}}
+	p.X.Min, p.X.Max = 1, 10 // where nobody waited: an axis without length would begin at 0, which has no logarithm
 	p.Y.Min, p.Y.Max = 0, 1
 	return drawn("Distribution of waits", p, waitCurve(c.static.Waits), waitCurve(c.pooled.Waits), plotter.PostStep)
 }
@@ -112,31 +93,21 @@ func waitCurve(sorted []float64) plotter.XYs {
 	return out
 }
 
-func drawn(title string, p *plot.Plot, static, pooled plotter.XYs, step plotter.StepKind) (chart, error) {
+func drawn(title string, p *plot.Plot, static, pooled plotter.XYs, step plotter.StepKind) (sheet.Chart, error) {
 	for _, l := range []struct {
 		name   string
 		points plotter.XYs
 		colour color.Color
 		dashes []vg.Length
-	}{{"static", static, staticColour, []vg.Length{vg.Points(5), vg.Points(2)}}, {"pooled", pooled, pooledColour, nil}} {
-		line, err := plotter.NewLine(l.points)
+	}{{"static", static, sheet.Static, sheet.StaticDashes()}, {"pooled", pooled, sheet.Pooled, nil}} {
+		line, err := sheet.Line(p, l.name, l.points, l.colour, l.dashes)
 		if err != nil {
-			return chart{}, err
+			return sheet.Chart{}, err
 		}
-		line.StepStyle, line.Color, line.Dashes, line.Width = step, l.colour, l.dashes, vg.Points(1.4)
-		p.Add(line)
-		p.Legend.Add(l.name, line)
+		line.StepStyle = step
 	}
 	p.Add(plotter.NewGrid())
-	canvas := vgsvg.New(24*vg.Centimeter, 9*vg.Centimeter)
-	p.Draw(draw.New(canvas))
-	var b bytes.Buffer
-	if _, err := canvas.WriteTo(&b); err != nil {
-		return chart{}, err
-	}
-	_, svg, _ := strings.Cut(b.String(), "<svg") // without the XML prolog, which HTML does not know
-	svg = "<svg role=\"img\" aria-label=\"" + template.HTMLEscapeString(title) + "\"" + svg
-	return chart{title, template.HTML(svg)}, nil //nolint:gosec // drawn here from numbers and fixed words
+	return sheet.Draw(title, p, sheet.Height)
 }
 
 // thinned keeps at most n steps of a curve, each the greatest value of its share

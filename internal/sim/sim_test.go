@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -253,6 +254,16 @@ func TestReport(t *testing.T) {
 		if strings.Contains(rest, outside) {
 			t.Errorf("the page is not self-contained: it holds %s", outside)
 		}
+	}
+}
+
+// TestReportNobodyWaits draws waits of none: their axis is logarithmic.
+func TestReportNobodyWaits(t *testing.T) {
+	c := compare(t)
+	clear(c.static.Waits)
+	clear(c.pooled.Waits)
+	if err := c.WriteReport(io.Discard); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -9,44 +9,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
 	"github.com/gpupool/gpupool/internal/api/client"
+	"github.com/gpupool/gpupool/internal/binarytest"
 )
 
-// built is the folder with the real binary, built once for all tests here.
-var built struct {
-	sync.Once
-	dir string
-	err error
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if built.dir != "" {
-		os.RemoveAll(built.dir) //nolint:errcheck // a temporary folder
-	}
-	os.Exit(code)
-}
-
-func binary(t testing.TB) string {
-	t.Helper()
-	built.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "gpupool-web-"); built.err != nil { //nolint:usetesting // it outlives the test that comes first
-			return
-		}
-		out, err := exec.Command("go", "build", "-o", filepath.Join(built.dir, "gpupool"), "../../cmd/gpupool").CombinedOutput()
-		if err != nil {
-			built.err = fmt.Errorf("%w\n%s", err, out)
-		}
-	})
-	ok(t, built.err)
-	return filepath.Join(built.dir, "gpupool")
-}
+func TestMain(m *testing.M) { binarytest.Main(m) }
 
 // pool is a real gpupool serve with its clients.
 type pool struct {
@@ -80,7 +52,7 @@ func serve(t testing.TB, shape, settings string) *pool {
 		ok(t, os.WriteFile(file, []byte(settings), 0o600))
 		args = append(args, "--config", file)
 	}
-	cmd := exec.Command(binary(t), args...)
+	cmd := exec.Command(binarytest.Path(t), args...)
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	ok(t, cmd.Start())

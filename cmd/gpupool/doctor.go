@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gpupool/gpupool/internal/cli"
+	"github.com/gpupool/gpupool/internal/doctor"
+	"github.com/gpupool/gpupool/internal/journal/bolt"
+)
+
+// examine lets doctor look at this machine and at the pool that o describes.
+func examine(ctx context.Context, o cli.DoctorOptions) (doctor.Report, error) {
+	data := o.Config.Server.Data
+	return doctor.Examine(ctx, doctor.Options{
+		System: doctor.Machine(), Hardware: hardwareOf, Data: data, Listen: o.Config.Server.Listen,
+		Server: askServer(o.Server, data), Journal: readJournal,
+	}), nil
+}
+
+// hardwareOf asks NVML.
+func hardwareOf(context.Context) (doctor.Hardware, error) {
+	return doctor.Hardware{}, doctor.ErrNoNVML
+}
+
+// askServer returns who asks the server at url, else the one that used the data folder
+// last; nil where none did.
+func askServer(url, data string) func(context.Context) (string, error) {
+	if url == "" {
+		url = os.Getenv("GPUPOOL_SERVER")
+	}
+	if url == "" {
+		var info cli.ServerInfo
+		b, err := os.ReadFile(filepath.Join(data, cli.ServerFile))
+		if err != nil || json.Unmarshal(b, &info) != nil || info.URL == "" {
+			return nil
+		}
+		url = info.URL
+	}
+	return func(ctx context.Context) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/healthz", nil) //nolint:gosec // the address is the caller's own
+		if err != nil {
+			return url, err
+		}
+		resp, err := http.DefaultClient.Do(req) //nolint:gosec // as above
+		if err != nil {
+			return url, err
+		}
+		defer resp.Body.Close()
+		said, err := io.ReadAll(io.LimitReader(resp.Body, 64))
+		switch {
+		case err != nil:
+			return url, err
+		case resp.StatusCode != http.StatusOK || strings.TrimSpace(string(said)) != "ok":
+			return url, fmt.Errorf("expected ok, got %s: is it gpupool?", resp.Status)
+		}
+		return url, nil
+	}
+}
+
+// readJournal reads a whole journal, as a start would, and changes nothing.
+func readJournal(ctx context.Context, path string) error {
+	if _, err := os.Stat(path); err != nil {
+		return err
+	}
+	j, err := bolt.Open(path, bolt.Options{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	look := func(uint64, []byte) error { return nil }
+	return j.Load(ctx, look, look)
+}
