@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpupool/gpupool/internal/driver"
 	"github.com/gpupool/gpupool/internal/engine"
+	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/journal"
 	"github.com/gpupool/gpupool/internal/runner"
 	"github.com/gpupool/gpupool/internal/work"
@@ -298,8 +299,10 @@ func used(samples []driver.Sample, took time.Duration) engine.Usage {
 
 func inventory(name string, inv driver.Inventory) engine.Inventory {
 	ev := engine.Inventory{Driver: name, Models: inv.Models, Hosts: inv.Hosts}
-	for _, b := range inv.Broken {
-		ev.Broken = append(ev.Broken, engine.BrokenGPU{ID: b.GPUID, Why: strings.ToValidUTF8(b.Why, "?")})
+	for _, v := range inv.Verdicts {
+		if v.Do == gpu.VerdictBroken {
+			ev.Broken = append(ev.Broken, engine.BrokenGPU{ID: v.GPUID, Why: strings.ToValidUTF8(v.Why, "?")})
+		}
 	}
 	for _, p := range inv.Parts {
 		ev.Parts = append(ev.Parts, engine.SeenPart{Host: p.Host, Owner: p.Owner})
