@@ -277,7 +277,7 @@ func (w *world) inventory() Inventory {
 		inv.Hosts = append(inv.Hosts, h)
 		for _, g := range h.GPUs {
 			if w.broken[g.ID] {
-				inv.Broken = append(inv.Broken, BrokenGPU{g.ID, "XID 79"})
+				inv.Verdicts = append(inv.Verdicts, Verdict{ID: g.ID, Do: gpu.VerdictBroken, Why: "XID 79"})
 			}
 		}
 	}

@@ -416,7 +416,7 @@ func (s *story) inventory(t *testing.T, d *datadriven.TestData) Event {
 		inv.Hosts = append(inv.Hosts, h)
 		for _, g := range h.GPUs {
 			if why := s.broken[g.ID]; why != "" {
-				inv.Broken = append(inv.Broken, BrokenGPU{g.ID, why})
+				inv.Verdicts = append(inv.Verdicts, Verdict{ID: g.ID, Do: gpu.VerdictBroken, Why: why})
 			}
 		}
 	}

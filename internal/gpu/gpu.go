@@ -37,6 +37,9 @@ const (
 	HealthBroken   Health = "broken"   // nothing on it can be believed
 )
 
+// Out reports whether a GPU is out of use until someone says otherwise.
+func (h Health) Out() bool { return h != HealthOK && h != HealthSuspect }
+
 // Verdict is what someone, an operator or a driver, wants done with a GPU that ails.
 type Verdict string
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/gpupool/gpupool/internal/driver"
 	"github.com/gpupool/gpupool/internal/engine"
-	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/journal"
 	"github.com/gpupool/gpupool/internal/runner"
 	"github.com/gpupool/gpupool/internal/work"
@@ -299,10 +298,12 @@ func used(samples []driver.Sample, took time.Duration) engine.Usage {
 
 func inventory(name string, inv driver.Inventory) engine.Inventory {
 	ev := engine.Inventory{Driver: name, Models: inv.Models, Hosts: inv.Hosts}
+	text := func(s string) string { return strings.ToValidUTF8(s, "?") }
 	for _, v := range inv.Verdicts {
-		if v.Do == gpu.VerdictBroken {
-			ev.Broken = append(ev.Broken, engine.BrokenGPU{ID: v.GPUID, Why: strings.ToValidUTF8(v.Why, "?")})
-		}
+		ev.Verdicts = append(ev.Verdicts, engine.Verdict{ID: v.GPUID, Do: v.Do, Why: text(v.Why), Mend: text(v.Mend)})
+	}
+	for _, f := range inv.Faults {
+		ev.Faults = append(ev.Faults, engine.Fault{ID: f.GPUID, At: work.TimeOf(f.At), Owner: f.Owner, Code: text(f.Code), What: text(f.What)})
 	}
 	for _, p := range inv.Parts {
 		ev.Parts = append(ev.Parts, engine.SeenPart{Host: p.Host, Owner: p.Owner})
