@@ -353,7 +353,17 @@ func (e *Engine) wakesNowhere(t *Task, n int) {
 		return
 	}
 	p := t.lease.Parts[0]
-	left := 0
+	left := e.wakeable(t.lease)
+	if left >= len(p.Was) {
+		return
+	}
+	e.close(t.lease, work.Queued, work.Reasonf(work.Drained, "it is suspended on host %s, where GPU %d is %s (%s) and too few are left for it to wake; it starts again elsewhere",
+		e.cluster.Hosts[p.Host].Info.Name, n, e.cluster.GPUs[n].Health, e.whyOut(n)))
+}
+
+// wakeable is how many GPUs of its host a parked lease might wake on.
+func (e *Engine) wakeable(l *Lease) (left int) {
+	p := l.Parts[0]
 	for _, x := range e.cluster.Hosts[p.Host].GPUs {
 		g := e.cluster.GPUs[x]
 		switch {
@@ -363,11 +373,7 @@ func (e *Engine) wakesNowhere(t *Task, n int) {
 			left++
 		}
 	}
-	if left >= len(p.Was) {
-		return
-	}
-	e.close(t.lease, work.Queued, work.Reasonf(work.Drained, "it is suspended on host %s, where GPU %d is %s (%s) and too few are left for it to wake; it starts again elsewhere",
-		e.cluster.Hosts[p.Host].Info.Name, n, e.cluster.GPUs[n].Health, e.whyOut(n)))
+	return left
 }
 
 // whyOut says why a GPU is out of use, and who said so.
