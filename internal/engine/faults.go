@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/gpupool/gpupool/internal/gpu"
@@ -113,6 +114,17 @@ func faultNote(f FaultSeen, end work.Time) string {
 		when = "as it ended"
 	}
 	return "; " + f.String() + " was reported on its slice " + when
+}
+
+// faultWords says how many faults were reported of a task's program, and the last.
+func (t *Task) faultWords() string {
+	switch {
+	case t.Faults == 0:
+		return ""
+	case t.Faults == 1:
+		return fmt.Sprintf("%s was reported of its program, on GPU %d at %s", t.Fault, t.Fault.GPU, t.Fault.At.Std().Format("15:04:05"))
+	}
+	return fmt.Sprintf("%d faults were reported of its program, the last %s on GPU %d at %s", t.Faults, t.Fault, t.Fault.GPU, t.Fault.At.Std().Format("15:04:05"))
 }
 
 // FaultsOf is what was reported of programs on a GPU; its count is 0 if nothing was.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -419,4 +420,16 @@ func (e *Engine) onAiling(t *Task) bool {
 		}
 	}
 	return false
+}
+
+// ailingNote tells of a GPU of a running task that is out of use for others.
+func (e *Engine) ailingNote(t *Task) string {
+	for _, p := range t.lease.Parts {
+		for _, s := range p.Slices {
+			if g := e.cluster.GPUs[s.GPU]; g.Health.Out() {
+				return fmt.Sprintf("; its GPU %d is %s (%s), and it goes on there", g.Number, g.Health, e.whyOut(g.Number))
+			}
+		}
+	}
+	return ""
 }

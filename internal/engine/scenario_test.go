@@ -68,7 +68,7 @@ func (s *story) directive(t *testing.T, d *datadriven.TestData) string {
 		duration(t, d, "grace", &cfg.Grace)
 		*s = *newStory(cfg)
 		return ""
-	case "explain", "health", "tasks", "gpus", "lease", "tenants", "line", "kept", "debts", "pool", "shadow", "rollout":
+	case "explain", "health", "enforced", "tasks", "gpus", "lease", "tenants", "line", "kept", "debts", "pool", "shadow", "rollout":
 		return s.view(t, d)
 	case "restore": // goes on with an engine made from a snapshot
 		b, err := s.e.Snapshot()
