@@ -141,6 +141,18 @@ type GPUHealth struct {
 	Driver   *Said
 }
 
+// VerdictsOn is what operators and its driver want done with a GPU.
+func (e *Engine) VerdictsOn(n int) (operator, driver gpu.Verdict) {
+	x := e.ills[n]
+	if x.operator != nil {
+		operator = x.operator.Do
+	}
+	if x.driver != nil {
+		driver = x.driver.Do
+	}
+	return operator, driver
+}
+
 // HealthOf is the health of a GPU.
 func (e *Engine) HealthOf(n int) GPUHealth {
 	g, x := e.cluster.GPUs[n], e.ills[n]
