@@ -118,10 +118,10 @@ func faultNote(f FaultSeen, end work.Time) string {
 
 // faultWords says how many faults were reported of a task's program, and the last.
 func (t *Task) faultWords() string {
-	switch {
-	case t.Faults == 0:
+	switch t.Faults {
+	case 0:
 		return ""
-	case t.Faults == 1:
+	case 1:
 		return fmt.Sprintf("%s was reported of its program, on GPU %d at %s", t.Fault, t.Fault.GPU, t.Fault.At.Std().Format("15:04:05"))
 	}
 	return fmt.Sprintf("%d faults were reported of its program, the last %s on GPU %d at %s", t.Faults, t.Fault, t.Fault.GPU, t.Fault.At.Std().Format("15:04:05"))
@@ -158,9 +158,9 @@ func (e *Engine) HealthOf(n int) GPUHealth {
 	g, x := e.cluster.GPUs[n], e.ills[n]
 	h := GPUHealth{Health: g.Health, Why: g.Why, Since: x.since, Operator: x.operator, Driver: x.driver}
 	v := x.verdict()
-	switch {
-	case v == nil:
-	case v == x.driver:
+	switch v {
+	case nil:
+	case x.driver:
 		h.By, h.Mend = "driver "+v.By, v.Mend
 	default:
 		h.By = v.By

@@ -80,7 +80,7 @@ func (e *Engine) Snapshot() ([]byte, error) {
 		if c := e.stated(g.Number); g.Health != gpu.HealthOK || c.Strikes > 0 {
 			s.GPUs = append(s.GPUs, c)
 		}
-		if f, any := e.faults[g.Number]; any {
+		if f, known := e.faults[g.Number]; known {
 			s.Faults = append(s.Faults, f)
 		}
 	}
