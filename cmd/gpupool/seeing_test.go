@@ -439,6 +439,11 @@ func (s *seeing) breakdown(ctx context.Context) {
 	s.put("fake-faults", "")
 	s.resolves("GpupoolGPUUnhealthy")
 
+	s.put("fake-faults", "drain "+gpu+" XID 48\nxid "+gpu+" 31\n")
+	s.fires("GpupoolGPUSetAside")
+	s.put("fake-faults", "")
+	s.resolves("GpupoolGPUSetAside")
+
 	for _, x := range []struct {
 		mode string
 		then func(...string)

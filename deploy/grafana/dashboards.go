@@ -15,7 +15,7 @@ func pools() board {
 			{title: "Utilisation", says: "Measured use of all usable GPUs.", unit: "percentunit", big: true, queries: []query{{`avg(gpupool:pool_utilisation:ratio{` + byPool + `})`, ""}}},
 			{title: "Given out", says: "GPUs that are held, of those that can be used.", unit: "percentunit", big: true, queries: []query{{`avg(gpupool:pool_held:ratio{` + byPool + `})`, ""}}},
 			{title: "Waiting", says: "Tasks in line.", unit: "short", big: true, queries: []query{{`sum(gpupool_queue_tasks{` + byPool + `})`, ""}}},
-			{title: "GPUs that cannot be used", says: "Suspect, broken, or unreachable.", unit: "short", big: true, queries: []query{{`sum(gpupool_gpus{` + byPool + `, state=~"suspect|broken|unreachable"})`, ""}}},
+			{title: "GPUs that cannot be used", says: "Suspect, cordoned, drained, broken, or unreachable.", unit: "short", big: true, queries: []query{{`sum(gpupool_gpus{` + byPool + `, state=~"suspect|cordoned|draining|drained|broken|unreachable"})`, ""}}},
 		}},
 		{"GPUs", []panel{
 			{title: "GPUs by state", unit: "short", stack: true, queries: []query{{`sum by (state) (gpupool_gpus{` + byPool + `})`, "{{state}}"}}},
@@ -92,8 +92,10 @@ func gpus() board {
 			{title: "Memory used by slices", unit: "bytes", queries: []query{{`gpupool_slice_memory_used_bytes{pool=~"$pool"}`, "{{pool}} {{model}} {{profile}}"}}},
 		}},
 		{"Health", []panel{
-			{title: "Usable", says: "0 while it is suspect, broken or unreachable.", unit: "short", queries: []query{{`gpupool_gpu_usable{` + g + `}`, "{{host}} {{gpu}}"}}},
+			{title: "Usable", says: "0 while it is suspect, cordoned, drained, broken or unreachable.", unit: "short", queries: []query{{`gpupool_gpu_usable{` + g + `}`, "{{host}} {{gpu}}"}}},
 			{title: "Failed carves", says: "In an hour.", unit: "short", queries: []query{{`sum by (pool, model) (increase(gpupool_carves_failed_total{pool=~"$pool"}[1h]))`, "{{pool}} {{model}}"}}},
+			{title: "Set aside", says: "By operators and by drivers, and what they want.", unit: "short", stack: true, queries: []query{{`sum by (by, verdict) (gpupool_gpu_verdicts{pool=~"$pool"})`, "{{by}}: {{verdict}}"}}},
+			{title: "Faults of programs", says: "In an hour, by the hardware's code.", unit: "short", queries: []query{{`sum by (pool, code) (increase(gpupool_gpu_faults_total{pool=~"$pool"}[1h]))`, "{{pool}} {{code}}"}}},
 			{title: "Slices that should be free", unit: "short", queries: []query{{`gpupool_parts_freeing{pool=~"$pool"}`, "{{pool}}"}}},
 			{title: "Most free GPUs in one host", unit: "short", queries: []query{{`gpupool_free_gpus_largest_host{pool=~"$pool"}`, "{{pool}} {{model}}"}}},
 		}},

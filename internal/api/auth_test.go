@@ -46,6 +46,10 @@ var matrix = map[string]struct {
 	"release-lease":   {lease("?epoch=1"), "", 404, 200, 200},
 	"list-hosts":      {at("/v1/hosts"), "", 200, 200, 200},
 	"list-gpus":       {at("/v1/gpus"), "", 200, 200, 200},
+	"get-gpu":         {at("/v1/gpus/0"), "", 200, 200, 200},
+	"cordon-gpu":      {at("/v1/gpus/63/cordon"), `{"reason":"x"}`, 403, 403, 200},
+	"drain-gpu":       {at("/v1/gpus/63/drain"), "", 403, 403, 200},
+	"uncordon-gpu":    {at("/v1/gpus/63/uncordon"), "", 403, 403, 200},
 	"get-map":         {at("/v1/map"), "", 200, 200, 200},
 	"set-pool-mode":   {at("/v1/pools/main/mode"), `{"mode":"dynamic"}`, 403, 403, 200},
 	"pool-shadow":     {at("/v1/pools/main/shadow"), "", 409, 409, 409}, // it is dynamic

@@ -101,6 +101,12 @@ func (v view) explanation(x engine.Explanation) apitype.Explanation {
 	if x.Pool != "" {
 		out.Detail = append(out.Detail, x.Pool)
 	}
+	if x.Faults != "" {
+		out.Detail = append(out.Detail, x.Faults)
+	}
+	if n := x.Task.Drained; n > 0 {
+		out.Detail = append(out.Detail, fmt.Sprintf("%d attempt(s) ended because a GPU was drained or broke", n))
+	}
 	if x.Task.Failures > 0 {
 		out.Detail = append(out.Detail, fmt.Sprintf("slices or start failed %d time(s) so far", x.Task.Failures))
 	}

@@ -17,6 +17,8 @@ func (s *server) poolRoutes() {
 	register(s, op{id: "whoami", method: get, path: "/v1/whoami", says: "Say who the token belongs to, and what the server is", tag: tag}, s.whoami)
 	register(s, op{id: "list-hosts", method: get, path: "/v1/hosts", says: "List hosts", tag: tag}, s.listHosts)
 	register(s, op{id: "list-gpus", method: get, path: "/v1/gpus", says: "List GPUs and what stands on them", tag: tag}, s.listGPUs)
+	register(s, op{id: "get-gpu", method: get, path: "/v1/gpus/{gpu}", says: "Show a GPU and what stands on it", tag: tag}, s.getGPU)
+	s.healthRoutes(tag)
 	register(s, op{id: "get-map", method: get, path: "/v1/map", says: "Show every GPU and what stands on it at once, in a compact form", tag: tag}, s.getMap)
 	register(s, op{id: "list-pools", method: get, path: "/v1/pools", says: "List pools in their order", tag: tag}, s.listPools)
 }
@@ -56,7 +58,7 @@ func (s *server) listGPUs(ctx context.Context, in *struct {
 	PageQuery
 	Host   string `query:"host" maxLength:"256"`
 	Pool   string `query:"pool" maxLength:"128"`
-	Health string `query:"health" enum:"ok,suspect,broken"`
+	Health string `query:"health" enum:"ok,suspect,cordoned,draining,drained,broken"`
 }) (*answer[apitype.Page[apitype.GPU]], error) {
 	first, err := in.first()
 	if err != nil {
@@ -144,6 +146,9 @@ func pools(e *engine.Engine, c caller) []apitype.Pool {
 			switch {
 			case !usable:
 				out[i].Unusable++
+				if g.Health.Out() && g.Health != gpu.HealthBroken {
+					out[i].Cordoned++
+				}
 			case len(g.Held) == 0:
 				out[i].FreeGPUs++
 			}

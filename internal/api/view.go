@@ -39,11 +39,12 @@ func (v view) task(t *engine.Task) apitype.Task {
 		Class: string(t.Spec.Class), Request: t.Spec.Request.String(), CPUs: cores(t.Spec.Request.CPUMilli), MemoryMiB: t.Spec.Request.MemMiB,
 		Command: slices.Clone(t.Spec.Command), State: string(t.State), Reason: reason(t.Reason), Submitted: t.Submitted.Std(),
 		Started: optional(t.Started), Ended: optional(t.Ended), Epoch: t.Epoch, Failures: t.Failures, Preempted: t.Preempted, Exit: exit(t.Exit),
+		Drained: t.Drained, Faults: t.Faults, LastFault: v.fault(t.Fault, func(string) bool { return true }),
 	}
 	v.order(&out, t)
 	v.elastic(&out, t)
 	if l := t.Lease(); l != nil {
-		out.Members = v.members(l)
+		out.Members, out.Enforcement = v.members(l), string(l.Enforcement())
 	}
 	return out
 }
@@ -52,7 +53,7 @@ func (v view) members(l *engine.Lease) []apitype.Member {
 	out := make([]apitype.Member, 0, len(l.Parts))
 	for i, p := range l.Parts {
 		owner := work.Owner{Task: l.Task, Epoch: l.Epoch, Member: i}
-		m := apitype.Member{Member: i, Host: v.Hosts()[p.Host].Info.Name, Phase: string(p.Phase), Exit: exit(p.Exit), Slices: []apitype.Slice{}}
+		m := apitype.Member{Member: i, Host: v.Hosts()[p.Host].Info.Name, Phase: string(p.Phase), Exit: exit(p.Exit), Slices: []apitype.Slice{}, Enforcement: string(p.Enforcement())}
 		for k, x := range p.Slices {
 			m.Slices = append(m.Slices, v.slice(owner, x, device(p, k)))
 		}
@@ -95,7 +96,7 @@ func (v view) lease(t *engine.Task) apitype.Lease {
 	if l == nil {
 		return out
 	}
-	out.Members = v.members(l)
+	out.Members, out.Enforcement, out.Recalled = v.members(l), string(l.Enforcement()), l.Recalled
 	if t.State == work.StateRunning && !l.Closing {
 		out.Expires = optional(l.Expires)
 		for _, p := range l.Parts {
@@ -135,6 +136,7 @@ func (v view) gpu(n int, c caller) apitype.GPU {
 			out.Taken = append(out.Taken, u)
 		}
 	}
+	v.health(&out, n, c)
 	for _, held := range g.Held {
 		out.Holders = append(out.Holders, v.holding(held.Owner, held.Slice, c))
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
+	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -33,6 +34,8 @@ func lifeText(ev apitype.Event, raw []byte) (string, error) {
 		})
 	case "part.freed":
 		return in(raw, func(f ownerFact) string { return f.Owner.of() + "its slices are free" })
+	case "lease.recalled":
+		return in(raw, func(f reasonFact) string { return f.Reason.Message })
 	case "lease.renewed":
 		return in(raw, func(f retryFact) string { return "renewed until " + moment(time.Unix(0, f.Expires), ev.At) })
 	case "task.forgotten":
@@ -80,6 +83,10 @@ func siteText(ev apitype.Event, raw []byte) (string, error) {
 		return in(raw, func(f hostFact) string { return fmt.Sprintf("host %d belongs to pool %s", f.Host, f.Pool) })
 	case "gpu.changed":
 		return in(raw, func(f gpuFact) string { return f.words(ev.At) })
+	case "host.shares":
+		return in(raw, hostFact.shares)
+	case "gpu.faulted":
+		return in(raw, func(f faultFact) string { return f.words(ev.At) })
 	}
 	return "", nil
 }
@@ -172,10 +179,12 @@ type siteFact struct {
 }
 
 type hostFact struct {
-	Host   int            `json:"host"`
-	Pool   string         `json:"pool"`
-	Up     bool           `json:"up"`
-	Reason apitype.Reason `json:"reason"`
+	Host int    `json:"host"`
+	Pool string `json:"pool"`
+
+	Sharing string         `json:"sharing"`
+	Up      bool           `json:"up"`
+	Reason  apitype.Reason `json:"reason"`
 }
 
 func (f hostFact) words() string {
@@ -185,20 +194,65 @@ func (f hostFact) words() string {
 	return because(fmt.Sprintf("host %d cannot be used", f.Host), f.Reason)
 }
 
+func (f hostFact) shares() string {
+	if f.Sharing == gpu.SharingMPS {
+		return fmt.Sprintf("GPUs of host %d are shared by MPS from now on", f.Host)
+	}
+	return fmt.Sprintf("GPUs of host %d are shared by time slices from now on", f.Host)
+}
+
 type gpuFact struct {
-	GPU    int    `json:"gpu"`
-	Health string `json:"health"`
-	Until  int64  `json:"until"`
-	Why    string `json:"why"`
+	GPU      int    `json:"gpu"`
+	Health   string `json:"health"`
+	Until    int64  `json:"until"`
+	Why      string `json:"why"`
+	Operator *said  `json:"operator"`
+	Driver   *said  `json:"driver"`
+}
+
+// said is what an operator or a driver wants done with a GPU.
+type said struct {
+	Do   string `json:"do"`
+	Why  string `json:"why"`
+	By   string `json:"by"`
+	Mend string `json:"mend"`
+}
+
+type faultFact struct {
+	GPU    int             `json:"gpu"`
+	At     int64           `json:"at"`
+	Code   string          `json:"code"`
+	What   string          `json:"what"`
+	Reason *apitype.Reason `json:"reason"`
+}
+
+func (f faultFact) words(now time.Time) string {
+	words := fmt.Sprintf("GPU %d reported %s at %s", f.GPU, f.Code, moment(time.Unix(0, f.At), now))
+	if f.What != "" {
+		words += ": " + f.What
+	}
+	if f.Reason != nil {
+		words += "; the task that had it had ended: " + f.Reason.Message
+	}
+	return words
 }
 
 func (f gpuFact) words(now time.Time) string {
 	words := fmt.Sprintf("GPU %d is %s", f.GPU, f.Health)
-	if f.Until > 0 {
+	if f.Until > 0 && f.Health == string(gpu.HealthSuspect) {
 		words += " until " + moment(time.Unix(0, f.Until), now)
 	}
 	if f.Why != "" {
 		words += ": " + f.Why
+	}
+	if s := f.Operator; s != nil {
+		words += fmt.Sprintf(" (%s, by %s)", s.Do, s.By)
+	}
+	if s := f.Driver; s != nil {
+		words += fmt.Sprintf(" (%s, by driver %s)", s.Do, s.By)
+	}
+	if f.Driver != nil && f.Driver.Mend != "" {
+		words += "; to mend it: " + f.Driver.Mend
 	}
 	return words
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
 	"github.com/gpupool/gpupool/internal/api/client"
+	"github.com/gpupool/gpupool/internal/work"
 )
 
 func (a *App) explainCmd() *cobra.Command {
@@ -54,6 +55,9 @@ func explained(x apitype.Explanation, now time.Time) (out []string) {
 	}
 	if t.Deadline != nil && !t.Terminal() {
 		say("should have ended by %s", until(*t.Deadline, now))
+	}
+	if e := enforcement(t.Enforcement); e != "" {
+		say("what keeps it to what it holds: %s", e)
 	}
 	if t.Preempted > 0 {
 		say("was sent back to the queue %s", times(t.Preempted))
@@ -101,6 +105,19 @@ func waits(x apitype.Explanation, now time.Time) (out []string) {
 		say("expires at %s, unless it has started by then", until(*t.WaitsUntil, now))
 	}
 	return out
+}
+
+// enforcement says what a kind of it means.
+func enforcement(kind string) string {
+	means := map[work.Enforcement]string{
+		work.EnforcedExclusive: "nobody else is on its GPUs", work.EnforcedHard: "MIG: the hardware parts compute, memory and faults",
+		work.EnforcedMemory: "a share by MPS: memory is capped, a fault hits all that share the GPU",
+		work.EnforcedSoft:   "a share by time slices: nothing but its word keeps it to it",
+	}[work.Enforcement(kind)]
+	if means == "" {
+		return kind
+	}
+	return kind + " (" + means + ")"
 }
 
 func gpuNumbers(ns []int) string {

@@ -15,10 +15,11 @@ import (
 func (a *App) gpusCmd() *cobra.Command {
 	var q client.GPUQuery
 	c := &cobra.Command{
-		Use: "gpus", Short: "Show every GPU with its slots drawn as a bar", Args: cobra.NoArgs,
+		Use: "gpus", Short: "Show every GPU with its slots drawn as a bar, or take GPUs out of use", Args: cobra.NoArgs,
 		Long: `Shows every GPU. The bar has a cell for each memory unit of the board (eight on a
 seven-slice board); a letter is a slice and stands in the list of holders beside it, a dot is
-free. A whole GPU is one block, shares fill the bar in proportion.`,
+free. A whole GPU is one block, shares fill the bar in proportion. docs/health.md says what
+becomes of a GPU that ails.`,
 		RunE: a.call(func(ctx context.Context, api *client.Client, _ []string) error {
 			var gpus []apitype.GPU
 			for g, err := range api.GPUs(ctx, q) {
@@ -32,23 +33,30 @@ free. A whole GPU is one block, shares fill the bar in proportion.`,
 	}
 	c.Flags().StringVar(&q.Host, "host", "", "only of this host")
 	c.Flags().StringVar(&q.Pool, "pool", "", "only of this pool")
+	c.Flags().StringVar(&q.Health, "health", "", "only with this health: "+strings.Join(healths, ", "))
+	_ = c.RegisterFlagCompletionFunc("health", cobra.FixedCompletions(healths, cobra.ShellCompDirectiveNoFileComp))
+	c.AddCommand(a.cordonCmd(), a.drainCmd(), a.uncordonCmd())
 	return c
 }
 
 func gpuTable(w io.Writer, gpus []apitype.GPU, wide bool) {
-	head := []string{"GPU", "HOST", "MODEL", "SLOTS", "HELD", "HOLDERS"}
+	head := []string{"GPU", "HOST", "MODEL", "HEALTH", "SLOTS", "HELD", "HOLDERS"}
 	if wide {
-		head = append(head, "MODE", "POOL", "UUID")
+		head = append(head, "MODE", "POOL", "FAULTS", "SINCE", "UUID")
 	}
 	var rows [][]string
 	for _, g := range gpus {
 		bar, holders := draw(g)
 		if g.Health != "ok" {
-			holders = strings.TrimSpace(g.Health + ": " + g.Why + " " + holders)
+			holders = strings.TrimSpace(whyAiling(g) + " " + holders)
 		}
-		row := []string{fmt.Sprint(g.GPU), g.Host, g.Model, bar, fmt.Sprintf("%3d%%", g.Milli/10), holders}
+		row := []string{fmt.Sprint(g.GPU), g.Host, g.Model, g.Health, bar, fmt.Sprintf("%3d%%", g.Milli/10), holders}
 		if wide {
-			row = append(row, g.Mode, g.Pool, g.ID)
+			since := ""
+			if g.HealthSince != nil {
+				since = ago(*g.HealthSince) + " ago"
+			}
+			row = append(row, g.Mode, g.Pool, faultCount(g), since, g.ID)
 		}
 		rows = append(rows, row)
 	}

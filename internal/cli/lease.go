@@ -121,10 +121,13 @@ func leaseTable(w io.Writer, ls []apitype.Lease) {
 		expires := ""
 		if l.Expires != nil {
 			expires = "in " + span(time.Until(*l.Expires))
+			if l.Recalled {
+				expires += ", recalled"
+			}
 		}
-		rows = append(rows, []string{fmt.Sprint(l.ID), fmt.Sprint(l.Epoch), l.Tenant, l.Name, l.Request, l.State, expires, strings.Join(l.Devices, ",")})
+		rows = append(rows, []string{fmt.Sprint(l.ID), fmt.Sprint(l.Epoch), l.Tenant, l.Name, l.Request, l.State, expires, l.Enforcement, strings.Join(l.Devices, ",")})
 	}
-	tabs(w, []string{"LEASE", "EPOCH", "TENANT", "NAME", "REQUEST", "STATE", "EXPIRES", "DEVICES"}, rows)
+	tabs(w, []string{"LEASE", "EPOCH", "TENANT", "NAME", "REQUEST", "STATE", "EXPIRES", "ENFORCED", "DEVICES"}, rows)
 }
 
 func (a *App) leaseRun() *cobra.Command {

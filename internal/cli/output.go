@@ -89,7 +89,7 @@ func (c colours) state(s string) string {
 	switch s {
 	case "running", "succeeded", "ok":
 		return c.paint("32", s)
-	case "queued", "starting", "yielding", "parked", "suspect":
+	case "queued", "starting", "yielding", "parked", "suspect", "cordoned", "draining", "drained":
 		return c.paint("33", s)
 	case "failed", "expired", "broken":
 		return c.paint("31", s)

@@ -71,13 +71,13 @@ func (a *App) taskTable(w io.Writer, tasks []apitype.Task, wide, all bool) {
 	}
 	head := []string{"TASK", "TENANT", "NAME", "REQUEST", "STATE", "AGE", "START", "WHERE"}
 	if wide {
-		head = append(head, "POOL", "PRIORITY", "USE", "SIZE", "COMMAND", "WHY", "NUMBER")
+		head = append(head, "POOL", "PRIORITY", "USE", "SIZE", "ENFORCED", "COMMAND", "WHY", "NUMBER")
 	}
 	var rows [][]string
 	for _, t := range tasks {
 		row := []string{ref(t), t.Tenant, t.Name, t.Request, t.State, ago(t.Submitted), startOf(t, time.Now()), where(t)}
 		if wide {
-			row = append(row, t.Pool, t.Priority, useWord(t.Usage, time.Now()), sizeNow(t), short(strings.Join(t.Command, " "), 40), t.Reason.Message, fmt.Sprint(t.ID))
+			row = append(row, t.Pool, t.Priority, useWord(t.Usage, time.Now()), sizeNow(t), t.Enforcement, short(strings.Join(t.Command, " "), 40), t.Reason.Message, fmt.Sprint(t.ID))
 		}
 		rows = append(rows, row)
 	}
@@ -186,6 +186,13 @@ func (a *App) taskDetail(w io.Writer, t apitype.Task) {
 	line("why", t.Reason.Message)
 	a.taskOrder(line, t)
 	taskElastic(line, t, time.Now())
+	line("enforced", t.Enforcement)
+	if t.Drained > 0 {
+		line("drained", times(t.Drained))
+	}
+	if f := t.LastFault; f != nil {
+		line("faults", fmt.Sprintf("%d, the last %s (%s) on GPU %d %s ago", t.Faults, f.Code, f.What, f.GPU, ago(f.At)))
+	}
 	line("submitted", stamp(&t.Submitted))
 	line("started", stamp(t.Started))
 	line("ended", stamp(t.Ended))

@@ -80,16 +80,35 @@ type Slice struct {
 
 // Inventory is everything that a driver sees.
 type Inventory struct {
-	Models []gpu.Model    // of the GPUs seen, as the driver reports their geometry
-	Hosts  []gpu.HostInfo // reachable now
-	Broken []Broken       // GPUs that must not be used
-	Parts  []Seen         // parts that stand, made by gpupool
+	Models   []gpu.Model    // of the GPUs seen, as the driver reports their geometry
+	Hosts    []gpu.HostInfo // reachable now
+	Verdicts []Verdict      // on GPUs that ail, one each; what is no longer listed is well again
+	Faults   []Fault        // of the last while, the oldest of a GPU first
+	Parts    []Seen         // parts that stand, made by gpupool
 }
 
-// Broken names a GPU that must not be used, and why.
-type Broken struct {
+// Verdict says that a GPU ails and what is to be done with it. A host that ails is told
+// by a verdict on each of its GPUs.
+type Verdict struct {
 	GPUID string
-	Why   string
+	Do    gpu.Verdict // cordon, drain or broken
+	Why   string      // what the hardware said, such as "XID 48 (double-bit ECC error)"
+	Mend  string      // the command that mends it once it is empty, such as "nvidia-smi --gpu-reset -i 3"; "" = none is known
+}
+
+// Fault is what the hardware reported of a program on a GPU, such as an access to memory
+// that is not its own: nothing is wrong with the GPU, unless a verdict says so too.
+//
+// GPUID and At name a fault. Observe may report the same fault many times, also after a
+// restart, and always with the same At; of two faults of one GPU the later has the greater
+// At, if only by a nanosecond. It is counted once. A driver reports each for ten minutes
+// or longer, except that it need not keep more than the last 64 of a GPU.
+type Fault struct {
+	GPUID string
+	At    time.Time
+	Owner work.Owner // whose slice was hit; zero = not known, or the whole GPU
+	Code  string     // such as "XID 31"
+	What  string     // in words, such as "GPU memory page fault"
 }
 
 // Seen is a part that stands on a host.

@@ -46,6 +46,10 @@ func (e *Engine) apply(f Fact) {
 		e.applyMoved(f)
 	case GPUChanged:
 		e.applyGPU(f)
+	case HostShares:
+		e.cluster.Hosts[f.Host].Info.Sharing = f.Sharing
+	case Faulted:
+		e.applyFaulted(f)
 	case Submitted:
 		e.applySubmitted(f)
 	case Placed:
@@ -127,20 +131,6 @@ func (e *Engine) applyMoved(f HostMoved) {
 	e.accountHost(f.Host, 1)
 	e.unscaled = true
 	e.wakeHost(f.Host)
-}
-
-func (e *Engine) applyGPU(f GPUChanged) {
-	e.unscaled = true
-	e.cluster.SetHealth(f.GPU, f.Health, f.Until, f.Why)
-	if f.Strikes > 0 {
-		e.strikes[f.GPU] = f.Strikes
-	} else {
-		delete(e.strikes, f.GPU)
-	}
-	if f.Health == gpu.HealthSuspect {
-		e.timers.add(f.Until, timerGPU, work.Owner{Member: f.GPU})
-	}
-	e.wakeHost(e.cluster.GPUs[f.GPU].Host)
 }
 
 func (e *Engine) applySubmitted(f Submitted) {

@@ -14,8 +14,9 @@ func (e *Engine) applyLease(f Fact) {
 		l, p := e.mustPart(f.Owner)
 		p.Phase, p.Devices = PhaseReady, f.Devices
 		for _, s := range p.Slices {
-			delete(e.strikes, s.GPU)
+			e.cleared(s.GPU)
 		}
+		e.capped(p)
 		if l.Runs != 0 {
 			p.Phase = PhaseResuming
 		}
@@ -36,6 +37,7 @@ func (e *Engine) applyLease(f Fact) {
 		l := e.leaseAt(f.Task, f.Epoch)
 		l.Closing, l.Then, l.Reason = true, f.Then, f.Reason
 		e.applyRestart(l)
+		e.applyStruck(l)
 		e.callBack(l)
 		e.sleepsNoMore(l)
 		for _, p := range l.Parts {
@@ -61,6 +63,8 @@ func (e *Engine) applyLease(f Fact) {
 		l := e.leaseAt(f.Task, f.Epoch)
 		l.Expires = f.Expires
 		e.timers.add(f.Expires, timerLease, l.owner(0))
+	case Recalled:
+		e.applyRecalled(f)
 	default:
 		panic(fmt.Sprintf("fact %T has no apply", f))
 	}
@@ -201,6 +205,7 @@ func (e *Engine) applyFreed(o work.Owner) {
 	e.comeBack(l, p)
 	p.Phase = PhaseFreed
 	e.cluster.Free(o, p.Part)
+	e.disturb(p.Slices)
 	t := l.of
 	e.count(t, p, -1)
 	e.wakeFor(t, p)

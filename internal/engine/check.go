@@ -17,7 +17,7 @@ func (e *Engine) Check() error {
 	if err := e.cluster.Check(); err != nil { // overlap, legal layouts, sharers, the index
 		return err
 	}
-	for _, check := range []func() error{e.checkKept, e.checkParked, e.checkMoves, e.checkDebts, e.checkOwners, e.checkTenants, e.checkLeases, e.checkTasks, e.checkSums, e.checkCounts, e.checkGuards, e.checkShadows, e.checkRollout, e.checkBooks} {
+	for _, check := range []func() error{e.checkKept, e.checkHealth, e.checkParked, e.checkMoves, e.checkDebts, e.checkOwners, e.checkTenants, e.checkLeases, e.checkTasks, e.checkSums, e.checkCounts, e.checkGuards, e.checkShadows, e.checkRollout, e.checkBooks} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -144,14 +144,16 @@ func (e *Engine) checkTasks() error {
 	return nil
 }
 
-// checkSums: free + leased + broken = all.
+// checkSums: free + leased + cordoned + broken = all.
 func (e *Engine) checkSums() error {
-	var free, leased, unusable int
+	var free, leased, cordoned, unusable int
 	for _, g := range e.cluster.GPUs {
 		h := e.cluster.Hosts[g.Host]
 		switch {
 		case len(g.Held) > 0:
 			leased++
+		case g.Health == gpu.HealthCordoned || g.Health == gpu.HealthDraining || g.Health == gpu.HealthDrained:
+			cordoned++
 		case g.Health != gpu.HealthOK || g.Kept || !h.Up || h.Cordoned:
 			unusable++
 		default:
@@ -162,8 +164,8 @@ func (e *Engine) checkSums() error {
 	for _, name := range e.order {
 		inIndex += e.cluster.FreeGPUs(name)
 	}
-	if free != inIndex || free+leased+unusable != len(e.cluster.GPUs) {
-		return fmt.Errorf("%d GPUs are free by count and %d by the index; with %d leased and %d unusable there are %d", free, inIndex, leased, unusable, len(e.cluster.GPUs))
+	if free != inIndex || free+leased+cordoned+unusable != len(e.cluster.GPUs) {
+		return fmt.Errorf("%d GPUs are free by count and %d by the index; with %d leased, %d cordoned and %d unusable there are %d", free, inIndex, leased, cordoned, unusable, len(e.cluster.GPUs))
 	}
 	return nil
 }
@@ -221,9 +223,16 @@ func (l *Ledger) one(now work.Time, f Fact) error {
 		if err := l.mayBePlaced(f); err != nil {
 			return err
 		}
+		if err := l.onSound(f); err != nil {
+			return err
+		}
 		if err := l.withinLimit(f); err != nil {
 			return err
 		}
+	case Resizing:
+		return l.growsSound(f)
+	case Faulted:
+		return l.countedOnce(f)
 	case Reserved:
 		l.shadow.now = max(l.shadow.now, now)
 		return l.mayYield(f)

@@ -101,6 +101,8 @@ type Part struct {
 	Back  []work.Slice `json:"back,omitempty"`      // and were these before
 	Was   []work.Slice `json:"was,omitempty"`       // what it held before it was parked
 	Extra int64        `json:"extra_mib,omitempty"` // main memory for what was on them
+
+	Sharing string `json:"sharing,omitempty"` // how its shares were made, as gpu.HostInfo.Sharing
 }
 
 // Lease is the right of a task to its parts at one epoch.
@@ -115,10 +117,14 @@ type Lease struct {
 	Then    work.State  `json:"then,omitempty"`    // what becomes of the task
 	Reason  work.Reason `json:"reason"`            // of closing
 	Exit    *work.Exit  `json:"exit,omitempty"`    // of the member that decides how the task ended
-	Called  work.Time   `json:"called,omitempty"`  // when the pool that lent it to a guest asked for it
-	Runs    uint32      `json:"runs,omitempty"`    // the epoch at which its processes were started, when not at its own: they were parked since
-	of      *Task       // whose number is Task
-	older   *Lease      // of the same task, that still holds something; see Task.holds
+	// Recalled says that the lease of an outside client cannot be renewed, as a GPU of it
+	// is being drained.
+	Recalled bool `json:"recalled,omitempty"`
+
+	Called work.Time `json:"called,omitempty"` // when the pool that lent it to a guest asked for it
+	Runs   uint32    `json:"runs,omitempty"`   // the epoch at which its processes were started, when not at its own: they were parked since
+	of     *Task     // whose number is Task
+	older  *Lease    // of the same task, that still holds something; see Task.holds
 }
 
 // Task is a task and where it stands.
@@ -158,6 +164,11 @@ type Task struct {
 	Again   []work.Time   `json:"again,omitempty"`    // its restarts for a resize or a move, within an hour
 	Shade   Shade         `json:"shade,omitzero"`     // what it would hold in a dynamic pool
 
+	Drained int        `json:"drained,omitempty"` // attempts that ended because a GPU was drained or broke
+	Struck  int        `json:"struck,omitempty"`  // of those in a row, by the driver, soon after a start
+	Faults  int        `json:"faults,omitempty"`  // that the hardware reported of its slices
+	Fault   *FaultSeen `json:"fault,omitempty"`   // the last of them
+
 	pool           *pool      // whose name is Spec.Pool
 	lease          *Lease     // nil while queued and after the end
 	keyed          bool       // Spec has a key: known here so that forgetting it looks no further
@@ -180,29 +191,32 @@ type leaseKey struct {
 
 // Engine is the state. It is not safe for concurrent use: one writer owns it.
 type Engine struct {
-	cfg      Config
-	now      work.Time
-	cluster  *placement.Cluster
-	learned  []gpu.Model
-	strikes  map[int]int // GPU -> failed carves in a row
-	pools    map[string]*pool
-	order    []string // pools in the order they were set: the first match takes a host
-	lines    []*pool  // the same
-	tenants  map[string]*work.Tenant
-	use      map[string]use // by tenant
-	scale    float64        // of guarantees, where they are more than there are GPUs
-	unscaled bool           // scale must be found anew
-	forecast *forecast.Forecaster
-	arrays   map[work.TaskID]*array        // by first task, while any of their tasks is known
-	after    map[work.TaskID][]work.TaskID // tasks that wait for a task's end
-	orphans  []work.TaskID                 // tasks that come after one that did not succeed
-	tasks    map[work.TaskID]*Task
-	leases   map[leaseKey]*Lease
-	keys     map[string]work.TaskID // tenant and idempotency key -> task
-	ended    []work.TaskID          // oldest first
-	lastID   work.TaskID
-	timers   timers
-	liens    map[int][]*Task // GPU -> parked tasks that held it: whoever gets it is a guest of theirs
+	cfg     Config
+	now     work.Time
+	cluster *placement.Cluster
+	learned []gpu.Model
+	ills    map[int]ill       // GPU -> what is wrong with it
+	faults  map[int]GPUFaults // GPU -> faults of programs on it
+
+	disturbed []int // GPUs to attend to in this Step
+	pools     map[string]*pool
+	order     []string // pools in the order they were set: the first match takes a host
+	lines     []*pool  // the same
+	tenants   map[string]*work.Tenant
+	use       map[string]use // by tenant
+	scale     float64        // of guarantees, where they are more than there are GPUs
+	unscaled  bool           // scale must be found anew
+	forecast  *forecast.Forecaster
+	arrays    map[work.TaskID]*array        // by first task, while any of their tasks is known
+	after     map[work.TaskID][]work.TaskID // tasks that wait for a task's end
+	orphans   []work.TaskID                 // tasks that come after one that did not succeed
+	tasks     map[work.TaskID]*Task
+	leases    map[leaseKey]*Lease
+	keys      map[string]work.TaskID // tenant and idempotency key -> task
+	ended     []work.TaskID          // oldest first
+	lastID    work.TaskID
+	timers    timers
+	liens     map[int][]*Task // GPU -> parked tasks that held it: whoever gets it is a guest of theirs
 
 	rollout *Rollout // that goes on, else the last; nil = there was none
 
@@ -228,7 +242,7 @@ func New(cfg Config) *Engine {
 	cfg = cfg.withDefaults()
 	e := &Engine{
 		cfg: cfg, cluster: placement.NewCluster(cfg.Models),
-		strikes: map[int]int{}, pools: map[string]*pool{}, tenants: map[string]*work.Tenant{}, use: map[string]use{},
+		ills: map[int]ill{}, faults: map[int]GPUFaults{}, pools: map[string]*pool{}, tenants: map[string]*work.Tenant{}, use: map[string]use{},
 		arrays: map[work.TaskID]*array{}, after: map[work.TaskID][]work.TaskID{}, forecast: forecast.New(cfg.Forecast), unscaled: true, liens: map[int][]*Task{}, parted: map[[2]string]Parted{},
 		tasks: map[work.TaskID]*Task{}, leases: map[leaseKey]*Lease{}, keys: map[string]work.TaskID{},
 	}
@@ -244,6 +258,7 @@ func (e *Engine) Step(now work.Time, ev Event) Output {
 	e.out = Output{Facts: e.out.Facts[:0], Commands: e.out.Commands[:0]}
 	e.fireTimers()
 	e.out.Err = e.handle(ev)
+	e.attend()
 	e.cancelOrphans()
 	e.guardPools()
 	e.schedule()
@@ -277,6 +292,8 @@ func (e *Engine) handle(ev Event) error {
 		return e.removeTenant(ev.Name)
 	case Inventory:
 		return e.inventory(ev)
+	case JudgeGPU:
+		return e.judgeGPU(ev)
 	case CarveDone:
 		e.carveDone(ev)
 	case *CarveDone:

@@ -58,8 +58,10 @@ type (
 		Driver string
 		Models []gpu.Model
 		Hosts  []gpu.HostInfo
-		Broken []BrokenGPU
 		Parts  []SeenPart
+
+		Verdicts []Verdict
+		Faults   []Fault // the oldest of a GPU first
 	}
 	// CarveDone says that the slices of a part exist.
 	CarveDone struct {
@@ -143,6 +145,14 @@ type (
 		Mode work.PoolMode
 		By   string
 	}
+	// JudgeGPU wants something done with a GPU, as an operator asks: cordon or drain it;
+	// gpu.VerdictNone takes back what operators said of it.
+	JudgeGPU struct {
+		GPU int // its number
+		Do  gpu.Verdict
+		Why string
+		By  string
+	}
 	// Resume follows recovery: every command that may have been lost is given again.
 	Resume struct{}
 	// Tick only lets time pass.
@@ -157,8 +167,22 @@ type UsageSample struct {
 	MemMiB  int64         // GPU memory in use at its end
 }
 
-// BrokenGPU names a GPU that must not be used, and why.
-type BrokenGPU struct{ ID, Why string }
+// Verdict is what a driver wants done with a GPU that ails, as driver.Verdict.
+type Verdict struct {
+	ID   string
+	Do   gpu.Verdict
+	Why  string
+	Mend string
+}
+
+// Fault is a fault of a program on a GPU, as driver.Fault.
+type Fault struct {
+	ID    string
+	At    work.Time
+	Owner work.Owner // zero = not known
+	Code  string
+	What  string
+}
 
 // SeenPart is a part that stands on a host.
 type SeenPart struct {
@@ -196,6 +220,7 @@ func (ResizeDone) event()    {}
 func (ResizeFailed) event()  {}
 func (Resize) event()        {}
 func (SetMode) event()       {}
+func (JudgeGPU) event()      {}
 func (Resume) event()        {}
 func (Tick) event()          {}
 

@@ -49,8 +49,34 @@ type (
 		GPU     int        `json:"gpu"`
 		Health  gpu.Health `json:"health"`
 		Strikes int        `json:"strikes,omitempty"` // failed carves in a row
-		Until   work.Time  `json:"until,omitempty"`
-		Why     string     `json:"why,omitempty"`
+		Until   work.Time  `json:"until,omitempty"`   // doubted until then, whatever else is said
+		Why     string     `json:"why,omitempty"`     // of its health
+
+		Doubt    string    `json:"doubt,omitempty"` // why it is doubted, where something else is the matter too
+		Operator *Said     `json:"operator,omitempty"`
+		Driver   *Said     `json:"driver,omitempty"`
+		Since    work.Time `json:"since,omitempty"` // of its health; 0 = not known
+	}
+	// HostShares states how shares are made on a host from now on, as gpu.HostInfo.Sharing.
+	HostShares struct {
+		Host    int    `json:"host"`
+		Sharing string `json:"sharing,omitempty"`
+	}
+	// Faulted states a fault of a program that the hardware reported.
+	Faulted struct {
+		GPU    int          `json:"gpu"`
+		At     work.Time    `json:"at"` // with the GPU its name: it is counted once
+		Code   string       `json:"code"`
+		What   string       `json:"what,omitempty"`
+		Owner  work.Owner   `json:"owner,omitzero"`   // whose slice was hit; zero = not known
+		Reason *work.Reason `json:"reason,omitempty"` // why the task ended, if it had ended already
+	}
+	// Recalled states that the lease of an outside client cannot be renewed, or can be again.
+	Recalled struct {
+		Task   work.TaskID `json:"task"`
+		Epoch  uint32      `json:"epoch"`
+		Off    bool        `json:"off,omitempty"`
+		Reason work.Reason `json:"reason"`
 	}
 	// Submitted states that a task was accepted.
 	Submitted struct {
@@ -237,6 +263,9 @@ func (HostJoined) Kind() string    { return "host.joined" }     // see PoolSet.K
 func (HostChanged) Kind() string   { return "host.changed" }    // see PoolSet.Kind
 func (HostMoved) Kind() string     { return "host.moved" }      // see PoolSet.Kind
 func (GPUChanged) Kind() string    { return "gpu.changed" }     // see PoolSet.Kind
+func (HostShares) Kind() string    { return "host.shares" }     // see PoolSet.Kind
+func (Faulted) Kind() string       { return "gpu.faulted" }     // see PoolSet.Kind
+func (Recalled) Kind() string      { return "lease.recalled" }  // see PoolSet.Kind
 func (Submitted) Kind() string     { return "task.submitted" }  // see PoolSet.Kind
 func (Held) Kind() string          { return "task.held" }       // see PoolSet.Kind
 func (Checkpointed) Kind() string  { return "task.checkpoint" } // see PoolSet.Kind

@@ -64,6 +64,9 @@ var decoders = map[string]func(json.RawMessage) (Fact, error){
 	HostChanged{}.Kind():   decode[HostChanged],
 	HostMoved{}.Kind():     decode[HostMoved],
 	GPUChanged{}.Kind():    decode[GPUChanged],
+	HostShares{}.Kind():    decode[HostShares],
+	Faulted{}.Kind():       decode[Faulted],
+	Recalled{}.Kind():      decode[Recalled],
 	Submitted{}.Kind():     decode[Submitted],
 	Held{}.Kind():          decode[Held],
 	Checkpointed{}.Kind():  decode[Checkpointed],
@@ -129,6 +132,10 @@ func TaskOf(f Fact) work.TaskID {
 		return f.Owner.Task
 	case Renewed:
 		return f.Task
+	case Recalled:
+		return f.Task
+	case Faulted:
+		return f.Owner.Task
 	case Judged:
 		return f.Task
 	case Suspending:

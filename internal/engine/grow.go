@@ -78,7 +78,7 @@ func (e *Engine) mayHave(t *Task, milli int) bool {
 // and nobody is left beside it.
 func (e *Engine) growInPlace(t *Task, s work.Slice) {
 	g := e.cluster.GPUs[s.GPU]
-	if t.Use.Kind != elastic.Hot || g.Kept {
+	if t.Use.Kind != elastic.Hot || g.Kept || g.Health.Out() {
 		return
 	}
 	why := work.Reasonf(work.Resized, "it uses over %s of its share, and there is room on its GPU", percent(elastic.MarksOf(t.pool.Elastic).High))

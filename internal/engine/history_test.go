@@ -26,7 +26,12 @@ type world struct {
 	hosts   []gpu.HostInfo
 	away    map[string]bool
 	broken  map[string]bool
+	health  *rand.Rand         // of what is about the health of GPUs, for the same reason
+	wants   map[string]Verdict // of the driver, beside broken
+	faults  []Fault            // reported again and again
+	ailing  bool               // operators and drivers have a word on GPUs
 	tasks   []work.TaskID
+	sharing string
 	calm    bool // answer everything, and well
 	steps   int
 	deep    bool     // compare with the replayed state after every step, not after every tenth
@@ -55,7 +60,8 @@ func testConfig() Config {
 func newWorld(seed uint64) *world {
 	cfg := testConfig()
 	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), modes: rand.New(rand.NewPCG(seed, 2)), e: New(cfg), ledger: NewLedger(cfg), now: 1_000_000_000,
-		away: map[string]bool{}, broken: map[string]bool{}}
+		away: map[string]bool{}, broken: map[string]bool{}, health: rand.New(rand.NewPCG(seed, 3)), wants: map[string]Verdict{}}
+	w.ailing = seed%3 != 1
 	w.idling, w.supple = seed%4 == 3, seed%4 == 1
 	w.rolls = seed%6 == 4 || seed%12 == 11 // one of them idling
 	for h := range 2 + w.rng.IntN(2) {
@@ -76,7 +82,11 @@ func newWorld(seed uint64) *world {
 }
 
 func (w *world) step(ev Event) error {
+	words := w.said()
 	out := w.e.Step(w.now, ev)
+	if err := w.nobodyOverruled(words, ev); err != nil {
+		return err
+	}
 	w.pending = append(w.pending, out.Commands...)
 	for _, f := range out.Facts {
 		if s, ok := f.(Submitted); ok {
@@ -274,11 +284,22 @@ func (w *world) inventory() Inventory {
 		if w.away[h.Name] {
 			continue
 		}
+		h.Sharing = w.sharing
 		inv.Hosts = append(inv.Hosts, h)
 		for _, g := range h.GPUs {
-			if w.broken[g.ID] {
-				inv.Broken = append(inv.Broken, BrokenGPU{g.ID, "XID 79"})
+			if v, ails := w.wants[g.ID]; ails && !w.broken[g.ID] {
+				inv.Verdicts = append(inv.Verdicts, v)
 			}
+			if w.broken[g.ID] {
+				inv.Verdicts = append(inv.Verdicts, Verdict{ID: g.ID, Do: gpu.VerdictBroken, Why: "XID 79"})
+			}
+		}
+	}
+	for _, f := range w.faults {
+		if slices.ContainsFunc(inv.Hosts, func(h gpu.HostInfo) bool {
+			return slices.ContainsFunc(h.GPUs, func(g gpu.GPUInfo) bool { return g.ID == f.ID })
+		}) {
+			inv.Faults = append(inv.Faults, f)
 		}
 	}
 	return inv
@@ -305,6 +326,9 @@ func (w *world) spec() work.Spec {
 		s.Key = fmt.Sprint("k", w.rng.IntN(5))
 	}
 	s.TTL = pick(w, 0, 0, 2*time.Minute, -1)
+	if w.ailing && w.health.IntN(10) == 0 {
+		s.Command, s.LeaseTTL = nil, time.Minute
+	}
 	w.habits(&s)
 	if w.supple {
 		w.bend(&s)
@@ -372,6 +396,11 @@ func (w *world) randomEvent() Event {
 	w.now = w.now.Add(time.Duration(w.rng.IntN(8000)) * time.Millisecond)
 	if w.chance(3) {
 		w.now = w.now.Add(3 * time.Minute)
+	}
+	if w.ailing && w.health.IntN(100) < 12 {
+		if ev := w.ailEvent(); ev != nil {
+			return ev
+		}
 	}
 	if w.rolls && w.modes.IntN(100) < 10 {
 		return w.rollEvent()
@@ -557,6 +586,12 @@ func (w *world) drain() error {
 	w.calm = true
 	clear(w.away)
 	clear(w.broken)
+	clear(w.wants)
+	for _, g := range w.e.GPUs() {
+		if err := w.step(JudgeGPU{GPU: g.Number, By: "ann"}); err != nil {
+			return err
+		}
+	}
 	for round := range 400 {
 		w.now = w.now.Add(11 * time.Second)
 		evs := []Event{w.inventory(), Tick{}}

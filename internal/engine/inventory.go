@@ -87,7 +87,8 @@ func (e *Engine) inventory(ev Inventory) error {
 			e.loseHost(h.Number, work.Reasonf(work.HostLost, "driver %s no longer sees host %s", ev.Driver, h.Info.Name))
 		}
 	}
-	e.seeHealth(ev, seen)
+	e.seeVerdicts(ev)
+	e.seeFaults(ev)
 	for _, p := range ev.Parts { // what stands for nobody is freed
 		if l, part := e.part(p.Owner); l == nil || part.Phase == PhaseFreed || part.Phase == PhaseParked {
 			e.command(FreeCmd{p.Owner, ev.Driver, p.Host})
@@ -130,6 +131,9 @@ func (e *Engine) seeHost(info gpu.HostInfo) error {
 		}
 		return err
 	}
+	if h.Info.Sharing != info.Sharing {
+		e.emit(HostShares{h.Number, info.Sharing})
+	}
 	if !h.Up {
 		e.emit(HostChanged{h.Number, true, work.Reasonf("host_up", "driver %s sees it", info.Driver)})
 		e.resumeHost(h.Number)
@@ -146,40 +150,6 @@ func sameHost(was, is gpu.HostInfo) error {
 		return work.Errorf(work.CodeConflict, "host %s came back with other CPUs, memory or GPUs than it had: give it another name", was.Name)
 	}
 	return nil
-}
-
-func (e *Engine) seeHealth(ev Inventory, hosts map[string]bool) {
-	broken := map[string]string{}
-	for _, b := range ev.Broken {
-		broken[b.ID] = b.Why
-	}
-	for _, info := range ev.Hosts {
-		for _, gi := range info.GPUs {
-			g := e.cluster.GPUByID(gi.ID)
-			why, isBroken := broken[gi.ID]
-			switch {
-			case g == nil || !hosts[info.Name]:
-			case isBroken && (g.Health != gpu.HealthBroken || g.Why != why):
-				e.emit(GPUChanged{GPU: g.Number, Health: gpu.HealthBroken, Why: why})
-				e.loseGPU(g.Number, why)
-			case !isBroken && g.Health == gpu.HealthBroken:
-				e.emit(GPUChanged{GPU: g.Number, Health: gpu.HealthOK})
-			}
-		}
-	}
-}
-
-// loseGPU sends the tasks on a broken GPU back to the queue.
-func (e *Engine) loseGPU(n int, why string) {
-	var hit []*Lease
-	for _, h := range e.cluster.GPUs[n].Held {
-		if l := e.leaseAt(h.Owner.Task, h.Owner.Epoch); l != nil && !l.Closing {
-			hit = append(hit, l)
-		}
-	}
-	for _, l := range hit {
-		e.lose(l, work.Reasonf(work.HostLost, "GPU %d broke: %s", n, why))
-	}
 }
 
 func (e *Engine) loseHost(n int, why work.Reason) {
@@ -229,6 +199,11 @@ func (e *Engine) resume() {
 			e.lookAgain(t)
 		}
 		e.lookLater(p)
+	}
+	for _, g := range e.cluster.GPUs {
+		if g.Health.Out() {
+			e.disturbed = append(e.disturbed, g.Number)
+		}
 	}
 	e.lookAtGuards()
 	e.wakeAll()

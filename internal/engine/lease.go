@@ -104,9 +104,11 @@ func (e *Engine) carveFailed(ev CarveFailed) {
 // suspect keeps the GPUs of a part from being chosen for a while.
 func (e *Engine) suspect(p *Part, why string) {
 	for _, s := range p.Slices {
-		n := e.strikes[s.GPU] + 1
 		if e.cluster.GPUs[s.GPU].Health != gpu.HealthBroken {
-			e.emit(GPUChanged{GPU: s.GPU, Health: gpu.HealthSuspect, Strikes: n, Until: e.now.Add(backoff(n)), Why: why})
+			e.restate(s.GPU, func(x *ill) {
+				x.strikes++
+				x.until, x.doubt = e.now.Add(backoff(x.strikes)), why
+			})
 		}
 	}
 }
@@ -194,6 +196,7 @@ func (e *Engine) processExited(ev ProcessExited) {
 		if len(l.Parts) > 1 {
 			r.Msg = "member " + strconv.Itoa(ev.Owner.Member) + " " + r.Msg
 		}
+		r.Msg += e.afterFault(l.of, e.now)
 		e.close(l, work.Failed, r)
 		return
 	}

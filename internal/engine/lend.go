@@ -62,6 +62,9 @@ func (e *Engine) makeWay(t *Task, part *Part, n int) {
 	var idle, guests []*Task
 	seen := map[work.TaskID]bool{}
 	for _, g := range h.GPUs {
+		if e.cluster.GPUs[g].Health.Out() {
+			continue // it would be of no use
+		}
 		for _, held := range e.cluster.GPUs[g].Held {
 			l := e.leaseAt(held.Owner.Task, held.Owner.Epoch)
 			if l == nil || seen[l.Task] {
@@ -216,7 +219,7 @@ func (e *Engine) idleRooms(p *pool, r work.Request) []idleRoom {
 			x := idleRoom{}
 			for _, g := range e.cluster.Hosts[host].GPUs {
 				switch c := e.cluster.GPUs[g]; {
-				case c.Kept:
+				case c.Kept || c.Health.Out():
 				case len(c.Held) == 0 && e.cluster.Usable(g):
 					x.free++
 				case len(c.Held) == 1:
@@ -230,7 +233,7 @@ func (e *Engine) idleRooms(p *pool, r work.Request) []idleRoom {
 		return &out[i]
 	}
 	for _, v := range p.idle {
-		if !e.mayPark(v) || !elastic.WorthParking(e.now.Sub(v.Use.Since), e.parkPrice(v)) {
+		if e.onAiling(v) || !e.mayPark(v) || !elastic.WorthParking(e.now.Sub(v.Use.Since), e.parkPrice(v)) {
 			continue
 		}
 		part := v.lease.Parts[0]

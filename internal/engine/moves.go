@@ -304,7 +304,8 @@ func (e *Engine) resizeAsked(ev Resize) error {
 	case t.State != work.StateRunning || t.lease == nil || t.lease.Closing:
 		return work.Errorf(work.CodeConflict, "task %d is %s: only one that waits or runs can be resized", t.ID, t.State)
 	default:
-		if s, ok := e.shareOf(t, ev.Milli); ok && e.mayHave(t, max(0, ev.Milli-milli(t.lease.Parts[0].Slices))) {
+		more := max(0, ev.Milli-milli(t.lease.Parts[0].Slices))
+		if s, ok := e.shareOf(t, ev.Milli); ok && e.mayHave(t, more) && (more == 0 || !e.onAiling(t)) {
 			e.emit(Sized{t.ID, &to, ev.By})
 			e.resize(t, s, why)
 			return nil

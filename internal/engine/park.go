@@ -94,7 +94,7 @@ func (e *Engine) suspendDone(o work.Owner) {
 	if l == nil || p.Phase != PhaseSuspending || l.Closing {
 		return
 	}
-	if l.of.Awake && !e.wanted(l) { // someone wants it again already
+	if l.of.Awake && !e.wanted(l) && e.drains(l) < 0 { // someone wants it again already
 		e.emit(Resuming{l.owner(o.Member)})
 		e.command(ResumeCmd{o, p.Devices})
 		return
@@ -246,6 +246,7 @@ func (e *Engine) applyMove(f Fact) {
 	case Resumed:
 		l, p := e.mustPart(f.Owner)
 		p.Phase = PhaseRunning
+		e.disturb(p.Slices)
 		l.of.Awake = false
 		e.notIdle(l.of)
 		l.of.window = elastic.Window{} // it could not compute while it was suspended
@@ -284,6 +285,7 @@ func (e *Engine) applyParked(l *Lease, p *Part) {
 	for _, s := range p.Was {
 		e.liens[s.GPU] = append(e.liens[s.GPU], t)
 	}
+	e.disturb(p.Was)
 	t.pool.parked++
 	if t.Awake {
 		e.joinAwake(t)

@@ -243,7 +243,7 @@ func crashing(seed uint64, x plantedBug) (err error) {
 // TestPlantedBugs shows for each invariant that the checks report its bug.
 func TestPlantedBugs(t *testing.T) {
 	const most = 300
-	for _, x := range slices.Concat(planted, plantedInQueue, plantedInMoves, plantedInModes, plantedInBooks) {
+	for _, x := range slices.Concat(planted, plantedInQueue, plantedInMoves, plantedInModes, plantedInBooks, plantedInHealth) {
 		resizing := slices.ContainsFunc(plantedInMoves, func(y plantedBug) bool { return y.bug == x.bug })
 		t.Run(strings.ReplaceAll(x.invariant+": "+x.bug, " ", "_"), func(t *testing.T) {
 			t.Parallel()

@@ -50,6 +50,7 @@ func (e *Engine) applyResized(o work.Owner) {
 	l, p := e.mustPart(o)
 	e.rehold(l, o, p.To)
 	p.To, p.Back, l.of.Stuck = nil, nil, 0
+	e.capped(p)
 	l.of.neighbours = neighbours{}
 	e.wakeFor(l.of, p)
 }

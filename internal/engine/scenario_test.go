@@ -48,12 +48,14 @@ type story struct {
 	hosts  []gpu.HostInfo
 	away   map[string]bool
 	broken map[string]string
+	wants  map[string]Verdict
+	faults []Fault
 	due    []Command
 }
 
 func newStory(cfg Config) *story {
 	return &story{e: New(cfg), ledger: NewLedger(cfg), cfg: cfg, now: work.TimeOf(time.Date(2026, 12, 1, 8, 0, 0, 0, time.UTC)),
-		away: map[string]bool{}, broken: map[string]string{}}
+		away: map[string]bool{}, broken: map[string]string{}, wants: map[string]Verdict{}}
 }
 
 func (s *story) directive(t *testing.T, d *datadriven.TestData) string {
@@ -66,7 +68,7 @@ func (s *story) directive(t *testing.T, d *datadriven.TestData) string {
 		duration(t, d, "grace", &cfg.Grace)
 		*s = *newStory(cfg)
 		return ""
-	case "explain", "tasks", "gpus", "lease", "tenants", "line", "kept", "debts", "pool", "shadow", "rollout":
+	case "explain", "health", "enforced", "tasks", "gpus", "lease", "tenants", "line", "kept", "debts", "pool", "shadow", "rollout":
 		return s.view(t, d)
 	case "restore": // goes on with an engine made from a snapshot
 		b, err := s.e.Snapshot()
@@ -142,7 +144,10 @@ func (s *story) event(t *testing.T, d *datadriven.TestData) Event {
 		d.MaybeScanArgs(t, "max-waiting", &x.MaxWaiting)
 		d.MaybeScanArgs(t, "max-running", &x.MaxRunning)
 		return SetTenant{x}
-	case "hosts", "host-lost", "host-back", "gpu-broken", "gpu-repaired":
+	case "cordon", "drain", "uncordon": // GPU [WORD…]
+		do := map[string]gpu.Verdict{"cordon": gpu.VerdictCordon, "drain": gpu.VerdictDrain}[d.Cmd]
+		return JudgeGPU{number(t, d, 0), do, strings.Join(words(d)[1:], " "), "ann"}
+	case "hosts", "host-lost", "host-back", "gpu-broken", "gpu-repaired", "verdict", "fault", "sharing", "observe":
 		return s.inventory(t, d)
 	case "submit":
 		return Submit{s.spec(t, d)}
@@ -393,6 +398,10 @@ func poolRule(p *work.Pool, a datadriven.CmdArg) (err error) {
 //	host-back     NAME
 //	gpu-broken    ID
 //	gpu-repaired  ID
+//	verdict       ID cordon|drain|none [WORD…], or of all GPUs of a host: NAME-*
+//	fault         ID [task=] [ago=] [again]: what is reported once is reported for good
+//	sharing       mps|slices
+//	observe
 func (s *story) inventory(t *testing.T, d *datadriven.TestData) Event {
 	switch d.Cmd {
 	case "hosts":
@@ -407,16 +416,26 @@ func (s *story) inventory(t *testing.T, d *datadriven.TestData) Event {
 		s.broken[d.CmdArgs[0].Key] = "XID 79"
 	case "gpu-repaired":
 		delete(s.broken, d.CmdArgs[0].Key)
+	case "verdict":
+		s.verdict(words(d))
+	case "fault":
+		s.faults = append(s.faults, s.fault(t, d))
+	case "sharing":
+		for i := range s.hosts {
+			s.hosts[i].Sharing = map[string]string{"mps": gpu.SharingMPS}[d.CmdArgs[0].Key]
+		}
 	}
-	inv := Inventory{Driver: "fake"}
+	inv := Inventory{Driver: "fake", Faults: s.faults}
 	for _, h := range s.hosts {
 		if s.away[h.Name] {
 			continue
 		}
 		inv.Hosts = append(inv.Hosts, h)
 		for _, g := range h.GPUs {
-			if why := s.broken[g.ID]; why != "" {
-				inv.Broken = append(inv.Broken, BrokenGPU{g.ID, why})
+			if v, ails := s.wants[g.ID]; ails {
+				inv.Verdicts = append(inv.Verdicts, v)
+			} else if why := s.broken[g.ID]; why != "" {
+				inv.Verdicts = append(inv.Verdicts, Verdict{ID: g.ID, Do: gpu.VerdictBroken, Why: why})
 			}
 		}
 	}

@@ -33,6 +33,8 @@ func (s *story) fact(f Fact) string {
 		return fmt.Sprintf("host %s up %v: %s", s.host(f.Host), f.Up, f.Reason.Msg)
 	case HostMoved:
 		return fmt.Sprintf("host %s moves to %s", s.host(f.Host), f.Pool)
+	case Faulted, HostShares, Recalled:
+		return s.healthFact(f)
 	case GPUChanged:
 		line := fmt.Sprintf("GPU %d %s", f.GPU, f.Health)
 		if f.Until > 0 {
@@ -219,6 +221,13 @@ func (s *story) view(t *testing.T, d *datadriven.TestData) string {
 		if x.Pool != "" {
 			fmt.Fprintln(&b, x.Pool)
 		}
+		if x.Faults != "" {
+			fmt.Fprintln(&b, x.Faults)
+		}
+	case "health": // of every GPU that is not well, or of which faults were reported
+		return s.health()
+	case "enforced": // TASK
+		return fmt.Sprintln(s.e.Task(work.TaskID(number(t, d, 0))).Lease().Enforcement())
 	case "debts":
 		for _, d := range s.e.Debts() {
 			fmt.Fprintf(&b, "%s lends %s %d thousandths now, %.0f GPU seconds so far; %d loans, %d asked back, at the longest within %s\n",

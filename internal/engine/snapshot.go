@@ -29,6 +29,7 @@ type snapshot struct {
 	Models  []gpu.Model        `json:"models"`
 	Hosts   []hostState        `json:"hosts"`
 	GPUs    []GPUChanged       `json:"gpus"` // those that are not simply well
+	Faults  []GPUFaults        `json:"faults,omitempty"`
 	Tasks   []*Task            `json:"tasks"`
 	Ended   []work.TaskID      `json:"ended"`
 	Leases  []*Lease           `json:"leases"`
@@ -76,8 +77,11 @@ func (e *Engine) Snapshot() ([]byte, error) {
 		s.Hosts = append(s.Hosts, hostState{h.Info, h.Pool, h.Up})
 	}
 	for _, g := range e.cluster.GPUs {
-		if c := (GPUChanged{g.Number, g.Health, e.strikes[g.Number], g.Until, g.Why}); g.Health != gpu.HealthOK || c.Strikes > 0 {
+		if c := e.stated(g.Number); g.Health != gpu.HealthOK || c.Strikes > 0 {
 			s.GPUs = append(s.GPUs, c)
+		}
+		if f, known := e.faults[g.Number]; known {
+			s.Faults = append(s.Faults, f)
 		}
 	}
 	return json.Marshal(s)
@@ -128,6 +132,9 @@ func Restore(cfg Config, b []byte) (e *Engine, err error) {
 	}
 	for _, g := range s.GPUs {
 		e.applyGPU(g)
+	}
+	for _, f := range s.Faults {
+		e.faults[f.GPU] = f
 	}
 	for _, t := range s.Tasks {
 		e.restoreTask(t)

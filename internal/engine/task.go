@@ -133,6 +133,9 @@ func (e *Engine) renew(r Renew) error {
 	if err != nil {
 		return err
 	}
+	if err := e.recalled(t.lease); err != nil {
+		return err
+	}
 	e.emit(Renewed{t.ID, t.Epoch, e.now.Add(t.Spec.LeaseTTL)})
 	return nil
 }

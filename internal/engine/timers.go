@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/gpupool/gpupool/internal/elastic"
-	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -166,8 +165,7 @@ func (e *Engine) pending(t timer) bool {
 		x := e.tasks[t.owner.Task]
 		return x != nil && x.Plan != nil && x.Epoch == t.owner.Epoch && x.Plan.At == t.at
 	case timerGPU:
-		g := e.cluster.GPUs[t.owner.Member]
-		return g.Health == gpu.HealthSuspect && g.Until == t.at
+		return e.ills[t.owner.Member].until == t.at
 	case timerRollout:
 		r := e.rolling()
 		return r != nil && r.Until == t.at
@@ -185,8 +183,11 @@ func (e *Engine) fire(t timer) {
 		e.allocTimedOut(e.leaseAt(t.owner.Task, t.owner.Epoch))
 	case timerLease:
 		l := e.leaseAt(t.owner.Task, t.owner.Epoch)
-		ttl := l.of.Spec.LeaseTTL
-		e.close(l, work.Failed, work.Reasonf(work.LeaseExpired, "the lease was not renewed within %s", ttl))
+		why := work.Reasonf(work.LeaseExpired, "the lease was not renewed within %s", l.of.Spec.LeaseTTL)
+		if n := e.drains(l); l.Recalled && n >= 0 {
+			why = work.Reasonf(work.Drained, "GPU %d is being drained (%s), and it was not given back within %s", n, e.whyOut(n), l.of.Spec.LeaseTTL)
+		}
+		e.close(l, work.Failed, why)
 	case timerFree:
 		_, p := e.part(t.owner)
 		e.command(e.freeCmd(t.owner, p))
@@ -204,8 +205,7 @@ func (e *Engine) fire(t timer) {
 	case timerPlan:
 		e.makePlan(e.tasks[t.owner.Task])
 	case timerGPU:
-		g := e.cluster.GPUs[t.owner.Member]
-		e.emit(GPUChanged{GPU: g.Number, Health: gpu.HealthOK, Strikes: e.strikes[g.Number]})
+		e.restate(t.owner.Member, func(x *ill) { x.until, x.doubt = 0, "" })
 	case timerRollout:
 		e.rolloutDue()
 	}

@@ -93,6 +93,7 @@ type Explanation struct {
 	Start  Start    // when it is expected to start; only while queued
 	Sooner []string // what would let it start sooner, in sentences; only while queued
 	Pool   string   // that its pool fell back to static, and why; "" = it did not
+	Faults string   // what the hardware reported of its program; "" = nothing
 }
 
 // Why says why a task is where it is, without what could be done about it: for lists.
@@ -109,7 +110,7 @@ func (e *Engine) Explain(id work.TaskID) (Explanation, error) {
 	if t == nil {
 		return Explanation{}, work.Errorf(work.CodeNotFound, "task %d is not known; ended tasks are forgotten after a while", id)
 	}
-	x := Explanation{Task: t, Reason: e.Why(t)}
+	x := Explanation{Task: t, Reason: e.Why(t), Faults: t.faultWords()}
 	if !t.State.Terminal() {
 		x.Pool = t.pool.whyStatic()
 	}
@@ -129,6 +130,8 @@ func (e *Engine) Explain(id work.TaskID) (Explanation, error) {
 		x.Reason = e.whyParked(t)
 	case t.State == work.StateRunning && e.onLent(t):
 		x.Reason.Msg += "; it is a guest: a parked task has a right to its GPU, and it yields when that is woken"
+	case t.State == work.StateRunning && e.onAiling(t) && !t.lease.Closing && !t.lease.Recalled:
+		x.Reason.Msg += e.ailingNote(t)
 	case t.lease != nil && t.lease.Closing:
 		x.Reason = t.lease.Reason
 		x.Reason.Msg += "; its members are being ended, then it is " + string(t.lease.Then)

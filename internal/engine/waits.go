@@ -41,9 +41,7 @@ func (e *Engine) whyWaiting(t *Task) work.Reason {
 		why.Code = work.WaitReserved
 		why.Msg += "; what comes free is kept for it until there is enough, " + e.clock(mine.At)
 	}
-	if until := e.suspectNote(p.Name); until != "" {
-		why.Msg += until
-	}
+	why.Msg += e.asideNote(p.Name)
 	return why
 }
 
@@ -85,17 +83,25 @@ func (e *Engine) clock(at work.Time) string {
 	return "expected about " + at.Std().Format("15:04")
 }
 
-// suspectNote tells of GPUs that are kept aside after failed carves.
-func (e *Engine) suspectNote(pool string) string {
+// asideNote tells of GPUs that are kept aside after failed carves, or by someone's word.
+func (e *Engine) asideNote(pool string) string {
 	n := 0
-	for g := range e.strikes { // order: only a count comes out
-		x := e.cluster.GPUs[g]
-		if x.Health == gpu.HealthSuspect && e.cluster.Hosts[x.Host].Pool == pool {
+	out := 0
+	for g := range e.ills { // order: only counts come out
+		switch x := e.cluster.GPUs[g]; {
+		case e.cluster.Hosts[x.Host].Pool != pool:
+		case x.Health == gpu.HealthSuspect:
 			n++
+		case x.Health.Out() && x.Health != gpu.HealthBroken:
+			out++
 		}
 	}
-	if n == 0 {
-		return ""
+	note := ""
+	if n > 0 {
+		note = "; " + strconv.Itoa(n) + " GPU(s) are kept aside after failed carves"
 	}
-	return "; " + strconv.Itoa(n) + " GPU(s) are kept aside after failed carves"
+	if out > 0 {
+		note += "; " + strconv.Itoa(out) + " GPU(s) are cordoned or drained (gpupool gpus)"
+	}
+	return note
 }

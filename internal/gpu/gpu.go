@@ -24,15 +24,37 @@ const (
 	ModeShared Mode = "shared" // MPS or time slices; one tenant only
 )
 
-// Health says whether a GPU may be given out.
+// Health says whether a GPU may be given out. Only one that is ok is.
 type Health string
 
 // The health of a GPU.
 const (
-	HealthOK      Health = "ok"
-	HealthSuspect Health = "suspect" // a carve failed lately: not used until a given time
-	HealthBroken  Health = "broken"  // the driver says that it is lost or needs repair
+	HealthOK       Health = "ok"
+	HealthSuspect  Health = "suspect"  // a carve failed lately: not used until a given time
+	HealthCordoned Health = "cordoned" // gets no new work; what runs on it goes on
+	HealthDraining Health = "draining" // and what runs on it is moved away
+	HealthDrained  Health = "drained"  // nothing is left on it
+	HealthBroken   Health = "broken"   // nothing on it can be believed
 )
+
+// Out reports whether a GPU is out of use until someone says otherwise.
+func (h Health) Out() bool { return h != HealthOK && h != HealthSuspect }
+
+// Verdict is what someone, an operator or a driver, wants done with a GPU that ails.
+type Verdict string
+
+// The verdicts, in the order of their weight.
+const (
+	VerdictNone   Verdict = ""       // nothing is wrong with it
+	VerdictCordon Verdict = "cordon" // no new work; what runs goes on
+	VerdictDrain  Verdict = "drain"  // and what runs is moved away: asked to end, ended after its grace, back in line
+	VerdictBroken Verdict = "broken" // it is lost, and what ran on it too; only a driver can know
+)
+
+// Verdicts lists the verdicts in the order of their weight.
+func Verdicts() []Verdict {
+	return []Verdict{VerdictNone, VerdictCordon, VerdictDrain, VerdictBroken}
+}
 
 // Confidence says how well a row of the tables is known, in the words of
 // mig-profiles.json: "verified", "derived", "single capture", "assumed", …
@@ -142,7 +164,13 @@ type HostInfo struct {
 	MemMiB   int64             `json:"memory_mib"` // main memory
 	Labels   map[string]string `json:"labels,omitempty"`
 	GPUs     []GPUInfo         `json:"gpus"`
+	// Sharing is how tasks share its GPUs: SharingMPS, or "" for time slices. It may change
+	// from one report to the next: what is shared from then on is shared so.
+	Sharing string `json:"sharing,omitempty"`
 }
+
+// SharingMPS says that shares of a GPU are clients of its MPS daemon, whose memory is capped.
+const SharingMPS = "mps"
 
 // GPUInfo is a GPU as its driver describes it.
 type GPUInfo struct {

@@ -298,8 +298,12 @@ func used(samples []driver.Sample, took time.Duration) engine.Usage {
 
 func inventory(name string, inv driver.Inventory) engine.Inventory {
 	ev := engine.Inventory{Driver: name, Models: inv.Models, Hosts: inv.Hosts}
-	for _, b := range inv.Broken {
-		ev.Broken = append(ev.Broken, engine.BrokenGPU{ID: b.GPUID, Why: strings.ToValidUTF8(b.Why, "?")})
+	text := func(s string) string { return strings.ToValidUTF8(s, "?") }
+	for _, v := range inv.Verdicts {
+		ev.Verdicts = append(ev.Verdicts, engine.Verdict{ID: v.GPUID, Do: v.Do, Why: text(v.Why), Mend: text(v.Mend)})
+	}
+	for _, f := range inv.Faults {
+		ev.Faults = append(ev.Faults, engine.Fault{ID: f.GPUID, At: work.TimeOf(f.At), Owner: f.Owner, Code: text(f.Code), What: text(f.What)})
 	}
 	for _, p := range inv.Parts {
 		ev.Parts = append(ev.Parts, engine.SeenPart{Host: p.Host, Owner: p.Owner})

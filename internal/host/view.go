@@ -40,8 +40,10 @@ type GPUView struct {
 	Health      gpu.Health
 	Mode        gpu.Mode
 	Mask        gpu.Mask
-	Milli       int // taken, in thousandths
-	First, Held int // what stands on it is View.Held[First : First+Held]
+	Milli       int         // taken, in thousandths
+	Operator    gpu.Verdict // what operators want done with it
+	Driver      gpu.Verdict // what its driver does
+	First, Held int         // what stands on it is View.Held[First : First+Held]
 }
 
 // HeldView is a slice that stands in a View.
@@ -125,7 +127,11 @@ func (v *View) copy(e *engine.Engine) {
 		if v.Models[g.Model] == nil {
 			v.Models[g.Model] = e.Cluster().Geometry(g.Number)
 		}
-		v.GPUs = append(v.GPUs, GPUView{g.ID, g.Model, g.Host, g.Health, g.Mode, g.Mask, g.Milli, len(v.Held), len(g.Held)})
+		x := GPUView{ID: g.ID, Model: g.Model, Host: g.Host, Health: g.Health, Mode: g.Mode, Mask: g.Mask, Milli: g.Milli, First: len(v.Held), Held: len(g.Held)}
+		if g.Health.Out() {
+			x.Operator, x.Driver = e.VerdictsOn(g.Number)
+		}
+		v.GPUs = append(v.GPUs, x)
 		for i := range g.Held {
 			x := &g.Held[i]
 			v.Held = append(v.Held, HeldView{x.Owner, x.Slice.Mode, x.Slice.Profile, x.Slice.Milli})

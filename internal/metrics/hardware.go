@@ -17,8 +17,20 @@ type cut struct {
 	profile string
 }
 
+// want is what someone wants done with GPUs.
+type want struct {
+	by   string // operator or driver
+	what gpu.Verdict
+}
+
+// wants lists those that can be.
+func wants() []want {
+	return []want{{"operator", gpu.VerdictCordon}, {"operator", gpu.VerdictDrain}, {"driver", gpu.VerdictCordon}, {"driver", gpu.VerdictDrain}, {"driver", gpu.VerdictBroken}}
+}
+
 type kindSums struct {
 	states         map[string]int
+	wanted         map[want]int
 	held, measured int // thousandths
 	free           int // whole GPUs
 	idle, stranded int // thousandths that are not given out; of those, beside what is
@@ -114,7 +126,7 @@ func stateOf(v *host.View, g *host.GPUView) string {
 }
 
 func gpuStates() []string {
-	return []string{"free", "part", "full", string(gpu.HealthSuspect), string(gpu.HealthBroken), "unreachable"}
+	return []string{"free", "part", "full", string(gpu.HealthSuspect), string(gpu.HealthCordoned), string(gpu.HealthDraining), string(gpu.HealthDrained), string(gpu.HealthBroken), "unreachable"}
 }
 
 func sumKinds(v *host.View, rs []reading) map[kind]*kindSums {
@@ -125,7 +137,7 @@ func sumKinds(v *host.View, rs []reading) map[kind]*kindSums {
 		k := kind{v.Hosts[g.Host].Pool, g.Model}
 		x := kinds[k]
 		if x == nil {
-			x = &kindSums{states: map[string]int{}, masks: map[gpu.Mask]int{}, profiles: map[string]int{}}
+			x = &kindSums{states: map[string]int{}, wanted: map[want]int{}, masks: map[gpu.Mask]int{}, profiles: map[string]int{}}
 			kinds[k] = x
 		}
 		if g.Host != last { // the GPUs of a host have numbers in a row
@@ -134,6 +146,8 @@ func sumKinds(v *host.View, rs []reading) map[kind]*kindSums {
 		}
 		state := stateOf(v, g)
 		x.states[state]++
+		x.wanted[want{"operator", g.Operator}]++
+		x.wanted[want{"driver", g.Driver}]++
 		x.held += g.Milli
 		for _, h := range v.Held[g.First : g.First+g.Held] {
 			x.profiles[profileOf(h.Mode, h.Profile)]++
@@ -179,6 +193,9 @@ func (m *Metrics) collectHardware(s sink) {
 	for k, x := range sumKinds(v, rs) { // order: the registry sorts
 		for _, state := range gpuStates() {
 			s.gauge(m.state.gpus, float64(x.states[state]), k.pool, k.model, state)
+		}
+		for _, w := range wants() {
+			s.gauge(m.state.wanted, float64(x.wanted[w]), k.pool, k.model, w.by, string(w.what))
 		}
 		s.gauge(m.state.heldGPUs, float64(x.held)/1000, k.pool, k.model)
 		s.gauge(m.state.largest, float64(x.largest), k.pool, k.model)

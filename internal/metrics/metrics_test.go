@@ -14,6 +14,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/gpupool/gpupool/internal/engine"
+	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/journal/memory"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -112,7 +113,39 @@ func TestCarveFails(t *testing.T) {
 	id := w.submit(spec(0, "1"))
 	w.tell(engine.CarveFailed{Owner: work.Owner{Task: id, Epoch: 1}, Err: "no"})
 	w.show(0)
+	w.tell(engine.JudgeGPU{GPU: 0, Do: gpu.VerdictCordon, By: "ann"}) // which is no failed carve
+	w.tell(engine.JudgeGPU{GPU: 0, By: "ann"})
 	w.has(`gpupool_carves_failed_total{model="H100-80GB",pool="p0"} 1`, `gpupool_tasks_requeued_total{pool="p0",reason="carve_failed"} 1`, `gpupool_gpus{model="H100-80GB",pool="p0",state="suspect"} 1`)
+}
+
+func TestHealth(t *testing.T) {
+	w := newWorld(t, 8, 8, 1)
+	w.submit(spec(0, "1"))
+	w.answer(all)
+	g := w.e.GPUs()[0]
+	host := w.e.Hosts()[g.Host].Info
+	at := w.now
+	see := func(v ...engine.Verdict) {
+		w.tell(engine.Inventory{Driver: host.Driver, Hosts: hostsOf(w.e), Verdicts: v, Faults: []engine.Fault{{ID: g.ID, At: at, Code: "XID 31", What: "page fault"}}})
+	}
+	see()
+	see() // the same fault
+	w.tell(engine.JudgeGPU{GPU: 1, Do: gpu.VerdictCordon, By: "ann"})
+	see(engine.Verdict{ID: w.e.GPUs()[2].ID, Do: gpu.VerdictDrain, Why: "XID 48"}, engine.Verdict{ID: w.e.GPUs()[1].ID, Do: gpu.VerdictCordon, Why: "XID 63"})
+	w.show(0)
+	of := func(by, verdict string) string {
+		return `gpupool_gpu_verdicts{by="` + by + `",model="H100-80GB",pool="p0",verdict="` + verdict + `"} `
+	}
+	w.has(`gpupool_gpu_faults_total{code="XID 31",model="H100-80GB",pool="p0"} 1`, of("operator", "cordon")+"1", of("operator", "drain")+"0", of("driver", "cordon")+"1", of("driver", "drain")+"1", of("driver", "broken")+"0",
+		`gpupool_gpus{model="H100-80GB",pool="p0",state="cordoned"} 1`, `gpupool_gpus{model="H100-80GB",pool="p0",state="drained"} 1`)
+}
+
+// hostsOf is what the driver saw.
+func hostsOf(e *engine.Engine) (out []gpu.HostInfo) {
+	for _, h := range e.Hosts() {
+		out = append(out, h.Info)
+	}
+	return out
 }
 
 func TestModes(t *testing.T) {

@@ -11,20 +11,21 @@ import (
 
 // stateDescs are the metrics that are made from the view and the tracker for each scrape.
 type stateDescs struct {
-	gpus, heldGPUs, slicesHeld, placeable, fragmentation, largest        *prometheus.Desc
-	util, memUsed, mem, sliceUtil, sliceMem                              *prometheus.Desc
-	queue, back, oldest, ttl                                             *prometheus.Desc
-	mode, fallen, idle, parked                                           *prometheus.Desc
-	lent, lentSeconds, loans, called, returned, longest                  *prometheus.Desc
-	tenantHeld, tenantLimit, tenantGuarantee, tenantWaiting, tenantUsed  *prometheus.Desc
-	static, staticSeconds, heldSeconds, freeing, freeingOldest, viewedAt *prometheus.Desc
+	gpus, wanted, heldGPUs, slicesHeld, placeable, fragmentation, largest *prometheus.Desc
+	util, memUsed, mem, sliceUtil, sliceMem                               *prometheus.Desc
+	queue, back, oldest, ttl                                              *prometheus.Desc
+	mode, fallen, idle, parked                                            *prometheus.Desc
+	lent, lentSeconds, loans, called, returned, longest                   *prometheus.Desc
+	tenantHeld, tenantLimit, tenantGuarantee, tenantWaiting, tenantUsed   *prometheus.Desc
+	static, staticSeconds, heldSeconds, freeing, freeingOldest, viewedAt  *prometheus.Desc
 }
 
 func (m *Metrics) newState() stateDescs {
 	const gauge, counter = "gauge", "counter"
 	m.defineGPUs()
 	return stateDescs{
-		gpus:          m.desc(gauge, "gpupool_gpus", "GPUs: free, part (some of it is given out), full, suspect (a carve failed lately), broken, or unreachable with their host.", "pool", "model", "state"),
+		gpus:          m.desc(gauge, "gpupool_gpus", "GPUs: free, part (some of it is given out), full, suspect (a carve failed lately), cordoned, draining, drained, broken, or unreachable with their host.", "pool", "model", "state"),
+		wanted:        m.desc(gauge, "gpupool_gpu_verdicts", "GPUs that operators or their driver want cordoned, drained, or (the driver only) given up as broken. One may be wanted by both.", "pool", "model", "by", "verdict"),
 		heldGPUs:      m.desc(gauge, "gpupool_held_gpus", "GPUs that are given out; parts of GPUs count as fractions.", "pool", "model"),
 		slicesHeld:    m.desc(gauge, "gpupool_slices_held", "Slices that are given out: by MIG profile, whole, or share.", "pool", "model", "profile"),
 		placeable:     m.desc(gauge, "gpupool_slices_placeable", "How many more slices of a profile would fit, of that one alone.", "pool", "model", "profile"),

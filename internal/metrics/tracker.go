@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpupool/gpupool/internal/engine"
-	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -25,6 +24,8 @@ type tracker struct {
 	after  map[work.TaskID][]*task       // who waits for a task's end
 	models []string                      // by GPU
 	pools  map[string]*poolSums
+
+	doubted map[int]work.Time // GPU -> until when, after its last failed carve
 }
 
 // task is a task that has not ended.
@@ -68,7 +69,7 @@ type poolSums struct {
 }
 
 func newTracker(m *Metrics) *tracker {
-	return &tracker{m: m, tasks: map[work.TaskID]*task{}, parts: map[work.Owner]*part{}, arrays: map[work.TaskID][]work.TaskID{},
+	return &tracker{m: m, doubted: map[int]work.Time{}, tasks: map[work.TaskID]*task{}, parts: map[work.Owner]*part{}, arrays: map[work.TaskID][]work.TaskID{},
 		after: map[work.TaskID][]*task{}, pools: map[string]*poolSums{}}
 }
 
@@ -244,9 +245,12 @@ func (tr *tracker) fact(f engine.Fact) {
 			}
 		}
 	case engine.GPUChanged:
-		if f.Strikes > 0 && f.Health == gpu.HealthSuspect {
+		if f.Strikes > 0 && f.Until > tr.doubted[f.GPU] { // else it is told again for another reason
+			tr.doubted[f.GPU] = f.Until
 			v.carveFailed.WithLabelValues(tr.poolOf(f.GPU), tr.model(f.GPU)).Inc()
 		}
+	case engine.Faulted:
+		v.faults.WithLabelValues(tr.poolOf(f.GPU), tr.model(f.GPU), f.Code).Inc()
 	case engine.AskedForMore:
 		v.asked.WithLabelValues(f.Pool).Inc()
 	case engine.ModeSet:

@@ -4,16 +4,16 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // vecs are the metrics that facts are counted in.
 type vecs struct {
-	submitted, rejected, ended, requeued              *prometheus.CounterVec
-	tenantSubmitted, tenantEnded, tenantPlaced        *prometheus.CounterVec
-	tenantWaited                                      *prometheus.CounterVec
-	wait, start, run, carve, move                     *prometheus.HistogramVec
-	carveFailed, moveFailed, moveDropped, freeRetries *prometheus.CounterVec
-	modeChanges, fallbacks, asked                     *prometheus.CounterVec
-	facts                                             *prometheus.CounterVec
-	step, journal                                     *prometheus.HistogramVec
-	driverCalls                                       *prometheus.HistogramVec
-	driverErrors                                      *prometheus.CounterVec
+	submitted, rejected, ended, requeued                      *prometheus.CounterVec
+	tenantSubmitted, tenantEnded, tenantPlaced                *prometheus.CounterVec
+	tenantWaited                                              *prometheus.CounterVec
+	wait, start, run, carve, move                             *prometheus.HistogramVec
+	carveFailed, faults, moveFailed, moveDropped, freeRetries *prometheus.CounterVec
+	modeChanges, fallbacks, asked                             *prometheus.CounterVec
+	facts                                                     *prometheus.CounterVec
+	step, journal                                             *prometheus.HistogramVec
+	driverCalls                                               *prometheus.HistogramVec
+	driverErrors                                              *prometheus.CounterVec
 }
 
 func (m *Metrics) newVecs() vecs {
@@ -39,6 +39,7 @@ func (m *Metrics) newVecs() vecs {
 		move:  m.histogram(short, "gpupool_move_seconds", "From decision to done, by kind of move: park (until its GPUs are free), wake (until it runs), resize (in place), restart and move (from its signal until it runs again).", "pool", "move"),
 
 		carveFailed: m.counter("gpupool_carves_failed_total", "GPUs on which slices could not be made, or not in time.", "pool", "model"),
+		faults:      m.counter("gpupool_gpu_faults_total", "Faults of programs that the hardware reported, by its code, since the server started.", "pool", "model", "code"),
 		moveFailed:  m.counter("gpupool_moves_failed_total", "Moves that went wrong and were undone.", "pool", "move"),
 		moveDropped: m.counter("gpupool_moves_dropped_total", "Announced moves that were of no use any more when they were due.", "pool", "move"),
 		freeRetries: m.counter("gpupool_free_retries_total", "Times that slices could not be freed and are tried again.", "pool"),

@@ -129,7 +129,8 @@ func (w *world) show(compute float64) {
 	var samples []driver.Sample
 	for _, g := range w.e.GPUs() {
 		v.Models[g.Model] = w.e.Cluster().Geometry(g.Number)
-		v.GPUs = append(v.GPUs, host.GPUView{ID: g.ID, Model: g.Model, Host: g.Host, Health: g.Health, Mode: g.Mode, Mask: g.Mask, Milli: g.Milli, First: len(v.Held), Held: len(g.Held)})
+		operator, own := w.e.VerdictsOn(g.Number)
+		v.GPUs = append(v.GPUs, host.GPUView{ID: g.ID, Model: g.Model, Host: g.Host, Health: g.Health, Mode: g.Mode, Mask: g.Mask, Milli: g.Milli, Operator: operator, Driver: own, First: len(v.Held), Held: len(g.Held)})
 		for _, x := range g.Held {
 			v.Held = append(v.Held, host.HeldView{Owner: x.Owner, Mode: x.Slice.Mode, Profile: x.Slice.Profile, Milli: x.Slice.Milli})
 			samples = append(samples, driver.Sample{GPUID: g.ID, Owner: x.Owner, Compute: compute, MemMiB: 1024})

@@ -62,7 +62,7 @@ type Host struct {
 	Pool     string
 	Info     gpu.HostInfo
 	shape    *shape // with all its GPUs
-	sound    *shape // with those not broken; nil while it cannot be used
+	sound    *shape // with those not out of use; nil while it cannot be used
 }
 
 // bay is the GPUs of one model in one host.
@@ -163,7 +163,7 @@ type shape struct {
 	models   []int
 	counts   []int
 	all      int // hosts that have this with all their GPUs
-	up       int // usable hosts that have this with those of their GPUs that are not broken
+	up       int // usable hosts that have this with those of their GPUs that are not out of use
 }
 
 // NewCluster makes an empty cluster that knows the given models. Geometries never
@@ -332,13 +332,13 @@ func (p *poolIndex) stock(model int, geo *gpu.Geometry) {
 	}
 }
 
-// shapeOf finds the shape of a host, with its broken GPUs or without.
-func (p *poolIndex) shapeOf(c *Cluster, h *Host, broken bool) *shape {
+// shapeOf finds the shape of a host, with its GPUs that are out of use or without.
+func (p *poolIndex) shapeOf(c *Cluster, h *Host, all bool) *shape {
 	s := &shape{cpu: h.Info.CPUMilli, mem: h.Info.MemMiB}
 	for _, b := range h.bays {
 		n := 0
 		for _, g := range b.gpus {
-			if broken || c.GPUs[g].Health != gpu.HealthBroken {
+			if all || !c.GPUs[g].Health.Out() {
 				n++
 			}
 		}

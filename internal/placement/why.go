@@ -9,7 +9,7 @@ import (
 )
 
 // Possible reports whether the hosts of a pool could hold the request if they
-// were empty: all known hosts, or only those usable now without their broken GPUs.
+// were empty: all known hosts, or only those usable now without GPUs that are out of use.
 func (c *Cluster) Possible(pool string, r work.Request, onlyUsable bool) bool {
 	p := c.pools[pool]
 	if p == nil {
@@ -228,7 +228,7 @@ func (c *Cluster) Impossible(pool string, r work.Request) error {
 		r, hostNeed(r), pool, c.shapeList(pool, false), next)
 }
 
-// Capacity is what the usable hosts of a pool have in all: GPUs that are not broken, in
+// Capacity is what the usable hosts of a pool have in all: GPUs that are not out of use, in
 // thousandths, CPU in thousandths of a core, memory in MiB.
 func (c *Cluster) Capacity(pool string) (milli int, cpu, mem int64) {
 	p := c.pools[pool]

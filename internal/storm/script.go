@@ -184,8 +184,8 @@ func (s *script) inventory(inv engine.Inventory) {
 	for _, h := range inv.Hosts {
 		here[h.Name] = true
 	}
-	for _, b := range inv.Broken {
-		broken[b.ID] = true
+	for _, v := range inv.Verdicts {
+		broken[v.ID] = v.Do == gpu.VerdictBroken
 	}
 	say := func(is, was bool, what string) bool {
 		if is != was {

@@ -170,6 +170,15 @@ func gpuLines(g apitype.GPU, m *model) (out []string) {
 	bar, _ := m.o.Words.Bar(g)
 	say("GPU %d: %s on %s, pool %s", g.GPU, g.Model, g.Host, g.Pool)
 	say("  %s, %s %s", g.ID, g.Health, g.Why)
+	if g.HealthBy != "" {
+		say("  %s says so", g.HealthBy)
+	}
+	if g.Mend != "" {
+		say("  to mend it once it is empty: %s", g.Mend)
+	}
+	if f := g.LastFault; f != nil {
+		say("  %d faults of programs were reported, the last %s (%s) at %s", g.Faults, f.Code, f.What, at(f.At))
+	}
 	say("  %s %s, %d%% held", bar, g.Mode, g.Milli/10)
 	for _, h := range g.Holders {
 		who := "another tenant"

@@ -46,7 +46,7 @@ func gpuTable(gpus []apitype.GPU, shown []int, w Words, s styles) table {
 			g := gpus[shown[i]]
 			bar, holders := w.Bar(g)
 			if g.Health != "ok" {
-				holders = strings.TrimSpace(g.Health + ": " + g.Why + " " + holders)
+				holders = strings.TrimSpace(strings.TrimSuffix(g.Health+": "+g.Why, ": ") + " " + holders)
 			}
 			return []string{fmt.Sprint(g.GPU), g.Host, g.Model, g.Pool, bar, fmt.Sprintf("%d%%", g.Milli/10), useOf(g), holders}
 		},

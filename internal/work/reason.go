@@ -54,6 +54,8 @@ const (
 	StartFailed   Code = "start_failed"        // the runner could not start it
 	AllocTimeout  Code = "allocation_timeout"  // slices or start took too long
 	HostLost      Code = "host_lost"           // its host went away
+	GPUFailed     Code = "gpu_failed"          // its GPU broke, or its driver wants it drained
+	Drained       Code = "drained"             // an operator drains its GPU
 	LeaseExpired  Code = "lease_expired"       // not renewed in time
 	LeaseReleased Code = "lease_released"      // given back by its holder
 )

@@ -112,6 +112,8 @@ type Member struct {
 	Phase  string  `json:"phase" doc:"carving, ready, starting, running, stopping, ended, freeing or freed"`
 	Slices []Slice `json:"slices" nullable:"false"`
 	Exit   *Exit   `json:"exit,omitempty"`
+
+	Enforcement string `json:"enforcement,omitempty" enum:"exclusive,hard,memory-capped,soft" doc:"As of the task"`
 }
 
 // Task is a task and where it stands.
@@ -134,8 +136,13 @@ type Task struct {
 	Epoch     uint32     `json:"epoch" doc:"Of its newest lease; 0 before the first"`
 	Failures  int        `json:"failures,omitempty" doc:"Times that slices could not be made or the start failed"`
 	Preempted int        `json:"preempted,omitempty" doc:"Times that it was sent back to the queue"`
+	Drained   int        `json:"drained,omitempty" doc:"Attempts that ended because a GPU of it was drained or broke"`
+	Faults    int        `json:"faults,omitempty" doc:"Faults of its program that the hardware reported"`
+	LastFault *GPUFault  `json:"last_fault,omitempty"`
 	Exit      *Exit      `json:"exit,omitempty" doc:"Of the member that decided the end"`
 	Members   []Member   `json:"members,omitempty" doc:"While it holds something"`
+
+	Enforcement string `json:"enforcement,omitempty" enum:"exclusive,hard,memory-capped,soft" doc:"What keeps it to its slices and others off them, the weakest of its members: whole GPUs, MIG, shares by MPS, shares by time slices; absent while it holds no GPU"`
 
 	Array     uint64 `json:"array,omitempty" doc:"First task of its array; absent without one"`
 	Index     *int   `json:"index,omitempty" doc:"In its array"`
@@ -224,6 +231,9 @@ type Lease struct {
 	Expires *time.Time `json:"expires,omitempty" doc:"Taken back then unless renewed"`
 	Devices []string   `json:"devices" nullable:"false" doc:"Of all members, as a program needs them in CUDA_VISIBLE_DEVICES"`
 	Members []Member   `json:"members,omitempty"`
+
+	Enforcement string `json:"enforcement,omitempty" enum:"exclusive,hard,memory-capped,soft" doc:"What keeps it to its slices and others off them: whole GPUs, MIG, shares by MPS, shares by time slices; absent while it holds no GPU"`
+	Recalled    bool   `json:"recalled,omitempty" doc:"It cannot be renewed, as a GPU of it is being drained: give it back"`
 }
 
 // Host is a machine.
@@ -249,7 +259,7 @@ type GPU struct {
 	Model     string    `json:"model" example:"H100-80GB"`
 	Host      string    `json:"host"`
 	Pool      string    `json:"pool"`
-	Health    string    `json:"health" enum:"ok,suspect,broken"`
+	Health    string    `json:"health" enum:"ok,suspect,cordoned,draining,drained,broken" doc:"Only one that is ok gets new work; what runs on one that is draining is moved away"`
 	Why       string    `json:"why,omitempty" doc:"Of a health other than ok"`
 	Mode      string    `json:"mode" enum:"free,whole,mig,shared"`
 	Units     int       `json:"units" doc:"Memory units of the board; 0 without MIG"`
@@ -257,6 +267,36 @@ type GPU struct {
 	Milli     int       `json:"milli" doc:"Thousandths of its compute that are held"`
 	MemoryMiB int64     `json:"memory_mib"`
 	Holders   []Holding `json:"holders" nullable:"false"`
+
+	HealthBy    string     `json:"health_by,omitempty" doc:"Who says so: an operator, or the driver; absent when gpupool itself does, or when it is ok" example:"driver nvidia"`
+	HealthSince *time.Time `json:"health_since,omitempty"`
+	Operator    *Verdict   `json:"operator,omitempty" doc:"What operators want done with it, which only they take back"`
+	Driver      *Verdict   `json:"driver,omitempty" doc:"What its driver wants done with it, which only the driver takes back"`
+	Mend        string     `json:"mend,omitempty" doc:"The command that mends it once nothing is on it; then it is in use again by itself" example:"nvidia-smi --gpu-reset -i 3"`
+	Faults      int        `json:"faults,omitempty" doc:"Faults of programs on it that the hardware reported"`
+	LastFault   *GPUFault  `json:"last_fault,omitempty"`
+}
+
+// Verdict is what someone wants done with a GPU that ails.
+type Verdict struct {
+	Do  string    `json:"do" enum:"cordon,drain,broken"`
+	Why string    `json:"why,omitempty"`
+	By  string    `json:"by"`
+	At  time.Time `json:"at"`
+}
+
+// GPUFault is a fault of a program that the hardware reported.
+type GPUFault struct {
+	At   time.Time `json:"at"`
+	GPU  int       `json:"gpu"`
+	Task uint64    `json:"task,omitempty" doc:"Absent when it is not known, or belongs to another tenant"`
+	Code string    `json:"code" example:"XID 31"`
+	What string    `json:"what,omitempty" example:"GPU memory page fault"`
+}
+
+// GPUReason says why a GPU is cordoned or drained.
+type GPUReason struct {
+	Reason string `json:"reason,omitempty" maxLength:"512" doc:"For people: it stands beside the GPU, and in what its tasks are told" example:"new cable"`
 }
 
 // Holding is a slice on a GPU and who holds it.
@@ -276,7 +316,8 @@ type Pool struct {
 	GPUs     int     `json:"gpus"`
 	FreeGPUs int     `json:"free_gpus" doc:"With nothing on them, and usable"`
 	HeldGPUs float64 `json:"held_gpus" doc:"Sum of the slices held, in GPUs"`
-	Unusable int     `json:"unusable" doc:"GPUs that are broken, suspect or on a host that is away"`
+	Unusable int     `json:"unusable" doc:"GPUs that are cordoned, drained, broken, suspect or on a host that is away"`
+	Cordoned int     `json:"cordoned,omitempty" doc:"Of these, GPUs that are cordoned, being drained or drained"`
 	Waiting  int     `json:"waiting" doc:"Tasks in line"`
 	Running  int     `json:"running" doc:"Tasks that hold something"`
 	Idle     int     `json:"idle" doc:"Running tasks whose GPUs are not used"`

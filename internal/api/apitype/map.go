@@ -37,7 +37,7 @@ type MapHost struct {
 type MapGPU struct {
 	Host   int       `json:"host"`
 	Model  int       `json:"model"`
-	Health string    `json:"health,omitempty" doc:"suspect or broken; absent when it is well"`
+	Health string    `json:"health,omitempty" doc:"suspect, cordoned, draining, drained or broken; absent when it is ok"`
 	Slices [][]int64 `json:"slices" nullable:"false" doc:"For each: task (0 = another tenant's), epoch, member, tenant (-1 = another), mode (0 whole, 1 mig, 2 shared), first memory unit, memory units, thousandths of the GPU's compute, use of that in percent (-1 = not known)"`
 }
 

@@ -24,12 +24,40 @@ func (c *Client) Hosts(ctx context.Context) iter.Seq2[apitype.Host, error] {
 type GPUQuery struct {
 	Host   string
 	Pool   string
-	Health string // ok, suspect or broken
+	Health string // ok, suspect, cordoned, draining, drained or broken
 }
 
 // GPUs lists GPUs by number.
 func (c *Client) GPUs(ctx context.Context, q GPUQuery) iter.Seq2[apitype.GPU, error] {
 	return list[apitype.GPU](ctx, c, "/v1/gpus", values("host", q.Host, "pool", q.Pool, "health", q.Health))
+}
+
+// GPU returns a GPU by its number or UUID.
+func (c *Client) GPU(ctx context.Context, gpu string) (g apitype.GPU, err error) {
+	err = c.do(ctx, get(gpuPath(gpu), nil), &g)
+	return g, err
+}
+
+func gpuPath(gpu string) string { return "/v1/gpus/" + url.PathEscape(gpu) }
+
+// CordonGPU gives a GPU no new work. Admin only, as DrainGPU and UncordonGPU.
+func (c *Client) CordonGPU(ctx context.Context, gpu, reason string) (apitype.GPU, error) {
+	return c.judgeGPU(ctx, gpu, "cordon", reason)
+}
+
+// DrainGPU has what runs on a GPU moved away.
+func (c *Client) DrainGPU(ctx context.Context, gpu, reason string) (apitype.GPU, error) {
+	return c.judgeGPU(ctx, gpu, "drain", reason)
+}
+
+// UncordonGPU takes back what operators said of a GPU.
+func (c *Client) UncordonGPU(ctx context.Context, gpu, reason string) (apitype.GPU, error) {
+	return c.judgeGPU(ctx, gpu, "uncordon", reason)
+}
+
+func (c *Client) judgeGPU(ctx context.Context, gpu, verb, reason string) (g apitype.GPU, err error) {
+	err = c.do(ctx, call{method: http.MethodPost, path: gpuPath(gpu) + "/" + verb, body: apitype.GPUReason{Reason: reason}, again: true}, &g)
+	return g, err
 }
 
 // Map shows every GPU and what stands on it in one answer.

@@ -53,6 +53,9 @@ type faults struct {
 	halfFrees  int
 	gone       map[string]bool // hosts
 	delay      time.Duration   // more for each call; negative: hang until ctx ends
+	verdicts   map[string]driver.Verdict
+	reported   map[string][]driver.Fault // by GPU, the oldest first
+	sharing    string                    // of every host
 }
 
 // New makes a driver over empty boards.
@@ -67,7 +70,7 @@ func New(hosts []gpu.HostInfo, models []gpu.Model, o Options) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{hw: hw, load: o.Load, faults: faults{gone: map[string]bool{}}}, nil
+	return &Driver{hw: hw, load: o.Load, faults: faults{gone: map[string]bool{}, verdicts: map[string]driver.Verdict{}, reported: map[string][]driver.Fault{}}}, nil
 }
 
 // take lets a call last as long as it does.
@@ -206,11 +209,10 @@ func (d *Driver) Observe(ctx context.Context) (driver.Inventory, error) {
 		if d.faults.gone[h.Name] {
 			continue
 		}
+		h.Sharing = d.faults.sharing
 		inv.Hosts = append(inv.Hosts, h)
 		for _, g := range h.GPUs {
-			if why := d.hw.boards[g.ID].lost; why != "" {
-				inv.Broken = append(inv.Broken, driver.Broken{GPUID: g.ID, Why: why})
-			}
+			d.ails(&inv, g.ID)
 		}
 	}
 	for _, o := range d.owners() {

@@ -339,8 +339,8 @@ func TestFaults(t *testing.T) {
 	}
 	lost := inv.Hosts[0].GPUs[0].ID
 	d.LoseGPU(lost, "XID 79")
-	if inv, err = d.Observe(ctx); err != nil || len(inv.Broken) != 1 || inv.Broken[0] != (driver.Broken{GPUID: lost, Why: "XID 79"}) {
-		t.Errorf("a lost GPU is shown as %+v, %v", inv.Broken, err)
+	if inv, err = d.Observe(ctx); err != nil || len(inv.Verdicts) != 1 || inv.Verdicts[0] != (driver.Verdict{GPUID: lost, Do: gpu.VerdictBroken, Why: "XID 79"}) {
+		t.Errorf("a lost GPU is shown as %+v, %v", inv.Verdicts, err)
 	}
 	if use, err := d.Usage(ctx); err != nil || use[0].Compute >= 0 {
 		t.Errorf("a lost GPU is sampled as %+v, %v: want it not known", use[0], err)

@@ -75,6 +75,7 @@ const words = {
   'member.started': (f) => `${member(f.owner)}runs`,
   'member.exited': (f) => member(f.owner) + exit(f.exit || {}),
   'lease.closing': (f) => `gives back what it holds, and is ${f.then} then: ${f.reason?.message || ''}`,
+  'lease.recalled': (f) => f.reason?.message || 'its lease cannot be renewed',
   'lease.renewed': (f) => `its lease holds until ${time(f.expires)}`,
   'pool.asked': (f) => `pool ${f.pool} asked for more: ${f.waiting} tasks wait for ${num(f.gpus)} GPUs`,
   'pool.mode': (f) => `pool ${f.pool}${f.tenant ? ' for tenant ' + f.tenant : ''} is ${f.mode || 'as its settings say'}`
@@ -90,7 +91,10 @@ const words = {
   'host.changed': (f) => (f.up ? 'a host is up' : 'a host is away') + (f.reason?.message ? `: ${f.reason.message}` : ''),
   'host.moved': (f) => `a host moved to pool ${f.pool}`,
   'model.learned': (f) => `a GPU model is known now: ${f.model?.key || ''}`,
-  'gpu.changed': (f) => `GPU ${f.gpu} is ${f.health}` + (f.why ? `: ${f.why}` : ''),
+  'gpu.changed': (f) => `GPU ${f.gpu} is ${f.health}` + (f.why ? `: ${f.why}` : '') + (f.operator ? ` (${f.operator.do}, by ${f.operator.by})` : '')
+    + (f.driver ? ` (${f.driver.do}, by driver ${f.driver.by})` + (f.driver.mend ? `; to mend it: ${f.driver.mend}` : '') : ''),
+  'gpu.faulted': (f) => `GPU ${f.gpu} reported ${f.code}` + (f.what ? `: ${f.what}` : '') + (f.reason ? `; the task that had it had ended: ${f.reason.message}` : ''),
+  'host.shares': (f) => `GPUs of host ${f.host} are shared by ${f.sharing === 'mps' ? 'MPS' : 'time slices'} from now on`,
   gap: (f) => f.message,
 };
 

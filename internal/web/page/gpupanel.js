@@ -1,7 +1,7 @@
 // What there is to say of one GPU, beside the map or below it.
 import { el, fill, link } from './dom.js';
 import { call } from './net.js';
-import { mib, percent } from './words.js';
+import { clock, mib, percent } from './words.js';
 
 export function gpuPanel(store, onClose) {
   const element = el('aside', { class: 'panel', 'aria-label': 'GPU', tabindex: '-1', hidden: true, onkeydown: (e) => {
@@ -42,6 +42,9 @@ export function gpuPanel(store, onClose) {
 function render(box, g, onClose) {
   const facts = [['Model', g.model], ['Host', g.host], ['Pool', link('/?pool=' + encodeURIComponent(g.pool), null, g.pool)], ['Memory', mib(g.memory_mib)],
     ['Health', g.why ? `${g.health}: ${g.why}` : g.health], ['Mode', g.mode], ['Held', percent(g.milli / 1000)], ['UUID', el('code', null, g.id)]];
+  if (g.health_by) facts.push(['Says', g.health_by + (g.health_since ? `, since ${clock(g.health_since)}` : '')]);
+  if (g.mend) facts.push(['To mend it', el('code', null, g.mend)]);
+  if (g.last_fault) facts.push(['Faults', `${g.faults}, the last ${g.last_fault.code}${g.last_fault.what ? ` (${g.last_fault.what})` : ''} at ${clock(g.last_fault.at)}`]);
   fill(box,
     el('div', { class: 'row' }, el('h2', null, 'GPU ' + g.gpu), el('button', { class: 'quiet', onclick: onClose, 'aria-label': 'Close', 'data-key': 'closepanel' }, '✕')),
     el('dl', { class: 'facts' }, facts.map(([k, v]) => [el('dt', null, k), el('dd', null, v)])),

@@ -103,14 +103,15 @@ function caption(ctx, c, s, x, y, w, h) {
 }
 
 function unusable(ctx, c, gpu, x, y, w, h) {
-  ctx.strokeStyle = gpu.health === 'suspect' ? c.warn : c.bad;
+  const lost = gpu.health === 'broken' || gpu.health === 'ok'; // ok: its host is away
+  ctx.strokeStyle = lost ? c.bad : c.warn;
   ctx.lineWidth = 2;
   ctx.setLineDash(gpu.health === 'suspect' ? [4, 3] : []);
   ctx.strokeRect(x + 1, y + 1, w - 2, h - 2);
   ctx.setLineDash([]);
   ctx.beginPath();
   ctx.moveTo(x + 4, y + 4); ctx.lineTo(x + w - 4, y + h - 4);
-  if (gpu.health !== 'suspect') { ctx.moveTo(x + w - 4, y + 4); ctx.lineTo(x + 4, y + h - 4); }
+  if (lost) { ctx.moveTo(x + w - 4, y + 4); ctx.lineTo(x + 4, y + h - 4); }
   ctx.stroke();
   ctx.lineWidth = 1;
 }
@@ -126,6 +127,7 @@ export const legend = [
   ['another tenant', [{ use: -1, task: 0 }]],
   ['three slices', [{ use: 90, mode: 'mig', start: 0, units: 4 }, { use: 40, mode: 'mig', start: 4, units: 2 }, { use: 0, mode: 'mig', start: 6, units: 1 }]],
   ['unusable', [], 'broken'],
+  ['cordoned', [{ use: 35 }], 'cordoned'],
 ];
 
 // sample is a small picture for the legend.

@@ -74,6 +74,7 @@ function reasons(x) {
   if (x.run_left) list.push(`may run for ${t.max_runtime}, of which ${x.run_left} are left`);
   if (x.reservation) list.push(`kept for it: GPU ${x.reservation.gpus.join(', ') || 'none'}` + (x.reservation.at ? `, free about ${clock(x.reservation.at)}` : ''));
   if (x.array) list.push(`array: ${x.array.succeeded} done, ${x.array.failed} failed, ${x.array.running} running, ${x.array.waiting} waiting, of ${x.array.size}`);
+  if (t.enforcement) list.push(`what keeps it to what it holds: ${t.enforcement}`);
   if (t.preempted) list.push(`was sent back to the queue ${t.preempted} time(s)`);
   if (t.exit) list.push(t.exit.lost ? `how it ended is not known: ${t.exit.lost}` : `exit code ${t.exit.code}${t.exit.signal ? ', ' + t.exit.signal : ''}${t.exit.oom ? ', out of memory' : ''}`);
   list.push(...(x.detail || []));
