@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpupool/gpupool/internal/driver"
 	"github.com/gpupool/gpupool/internal/engine"
+	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/runner"
 	"github.com/gpupool/gpupool/internal/work"
@@ -187,7 +188,20 @@ func (w *world) gpuFault() {
 			}
 		}
 	}
-	w.toggleGPU(h.Name, id)
+	switch {
+	case w.chance(50):
+		w.toggleGPU(h.Name, id)
+	case w.chance(70):
+		w.fault("gpu_verdict")
+		w.driver.Judge(driver.Verdict{GPUID: id, Do: pick(w, gpu.VerdictNone, gpu.VerdictNone, gpu.VerdictCordon, gpu.VerdictDrain), Why: "XID 48"})
+	default:
+		w.fault("program_fault")
+		f := driver.Fault{GPUID: id, At: w.clock().Std(), Code: "XID 31", What: "memory page fault"}
+		if ms := w.machines.those(func(m *member) bool { return m.runs() && m.host == h.Name }); len(ms) > 0 && w.chance(70) {
+			f.Owner = pick(w, ms...).owner()
+		}
+		w.driver.Fault(f)
+	}
 }
 
 func (w *world) jump() {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpupool/gpupool/internal/engine"
+	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -200,6 +201,12 @@ func (w *world) settle() error {
 			engine.StartRollout{Pools: []string{"main"}, Tenants: []string{"a", "c"}, For: 90 * time.Second, By: "ann"},
 			engine.StartRollout{Pools: []string{"main"}, For: time.Minute, Waits: 1 + w.rng.Float64(), By: "ann"},
 			engine.SetMode{Pool: "rest", Mode: work.Shadow, By: "ann"})})
+	}
+	if w.chance(20) { // an operator's word on a GPU, which only operators take back
+		es := w.srv.writer.Engine
+		if n := len(es.GPUs()); n > 0 {
+			return w.apply(call{ev: engine.JudgeGPU{GPU: w.rng.IntN(n), Do: pick(w, gpu.VerdictNone, gpu.VerdictNone, gpu.VerdictCordon, gpu.VerdictDrain), Why: "looks odd", By: "ann"}})
+		}
 	}
 	w.fault("config_change")
 	pools := w.somePools()

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpupool/gpupool/internal/driver"
 	"github.com/gpupool/gpupool/internal/engine"
+	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/runner"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -30,6 +32,11 @@ func (w *world) drain() error {
 	for _, t := range w.srv.writer.Engine.Tenants() {     // a limit may be less by now than a suspended task needs to go on
 		t.LimitGPUs, t.MaxRunning = 0, 0
 		if err := w.apply(call{ev: engine.SetTenant{Tenant: t}}); err != nil {
+			return err
+		}
+	}
+	for _, g := range w.srv.writer.Engine.GPUs() { // refused where no operator said anything
+		if err := w.apply(call{ev: engine.JudgeGPU{GPU: g.Number, Do: gpu.VerdictNone, By: "storm"}}); err != nil {
 			return err
 		}
 	}
@@ -76,6 +83,7 @@ func (w *world) heal() {
 			if w.broken[g.ID] {
 				w.toggleGPU(h.Name, g.ID)
 			}
+			w.driver.Judge(driver.Verdict{GPUID: g.ID, Do: gpu.VerdictNone})
 		}
 	}
 }

@@ -35,7 +35,7 @@ const (
 )
 
 var weights = [actCount]int{submits: 14, retries: 3, cancels: 2, leases: 2, asks: 6, settings: 2, carries: 28, answers: 34, exits: 5, obeys: 6,
-	observes: 5, measures: 4, ticks: 4, lulls: 2, rests: 3, crashes: 2, diskFaults: 2, cuts: 2, hostFaults: 1, reboots: 1, gpuFaults: 1, clockJumps: 1}
+	observes: 5, measures: 4, ticks: 4, lulls: 2, rests: 3, crashes: 2, diskFaults: 2, cuts: 2, hostFaults: 1, reboots: 1, gpuFaults: 2, clockJumps: 1}
 
 // step is one act. What it chooses, it draws from a seed of its own, so that the others
 // stay as they are when a history is cut short.

@@ -27,7 +27,7 @@ func AllFaults() []Fault {
 	return []Fault{"crash", "command_done_unheard", "command_lost", "append_refused", "append_reply_lost", "append_torn", "snapshot_failed",
 		"driver_partition", "runner_partition", "answer_cut_off", "delay", "late_answer", "reorder", "duplicate", "command_twice",
 		"client_retry", "client_retry_unsure", "config_change", "clock_forward", "clock_back", "clock_set",
-		"host_lost", "host_back", "host_rebooted", "gpu_broken", "gpu_repaired", "process_failed",
+		"host_lost", "host_back", "host_rebooted", "gpu_broken", "gpu_repaired", "gpu_verdict", "program_fault", "process_failed",
 		"carve_failed", "carve_half", "free_half", "start_failed", "suspend_failed", "resume_failed"}
 }
 
