@@ -94,9 +94,10 @@ func (s server) Detail(ctx context.Context, id uint64) (d Detail, err error) {
 	return d, nil
 }
 
-// Events is the one of Source.
+// Events is the one of Source. At first it tells what is kept of the past too: whoever opens
+// top wants to know what led to what is seen.
 func (s server) Events(ctx context.Context, task, after uint64) iter.Seq2[apitype.Event, error] {
-	return s.api.Events(ctx, client.EventQuery{Task: task, After: after, All: task != 0 && after == 0})
+	return s.api.Events(ctx, client.EventQuery{Task: task, After: after, All: after == 0})
 }
 
 // Act is the one of Source.

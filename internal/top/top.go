@@ -48,8 +48,8 @@ type Source interface {
 	Look(ctx context.Context, w Want) (Snapshot, error)
 	// Detail fetches what there is to know of a task.
 	Detail(ctx context.Context, id uint64) (Detail, error)
-	// Events follows what happens after a number, 0 for from now on; of one task, if it
-	// is not 0, from the oldest that is kept.
+	// Events follows what happens after a number, 0 for all that is kept; of one task, if it
+	// is not 0.
 	Events(ctx context.Context, task, after uint64) iter.Seq2[apitype.Event, error]
 	// Act does one thing to a task and returns the task as it is then.
 	Act(ctx context.Context, what Action, id uint64) (apitype.Task, error)
