@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/gpupool/gpupool/internal/checkpoint"
 	"github.com/gpupool/gpupool/internal/cli"
 	"github.com/gpupool/gpupool/internal/runner/process"
 )
@@ -24,6 +25,9 @@ func main() { os.Exit(run()) }
 func run() int {
 	if len(os.Args) > 1 && os.Args[1] == shimCommand {
 		return process.ShimMain(os.Args[2:])
+	}
+	if len(os.Args) > 1 && os.Args[1] == checkpointCommand {
+		return checkpoint.Main(os.Args[2:], os.Stdout, os.Stderr)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -75,7 +75,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if err != nil {
 		return fmt.Errorf("this program's own file cannot be found, and tasks need it as their shim: %w", err)
 	}
-	runs, err := process.New(filepath.Join(data, "run"), process.Options{ShimCommand: []string{exe, shimCommand}, Log: log, Checkpoint: o.Config.Elastic.Checkpoint})
+	runs, err := process.New(filepath.Join(data, "run"), process.Options{ShimCommand: []string{exe, shimCommand}, Log: log, Checkpoint: checkpointWith(ctx, exe, o.Config, log)})
 	if err != nil {
 		return err
 	}

@@ -71,6 +71,7 @@ var table = []row{
 	{"loadtest", edge, "api/client api/apitype", "a client of the API like any other: what it measures is what clients get"},
 	{"metrics", edge, "host engine gpu work driver", "watches the host's facts and views, and what drivers answer; nothing asks it"},
 	{"tracing", edge, "host engine work", "turns published facts into spans; nobody waits for it"},
+	{"checkpoint", edge, "", "speaks to the driver library in a process of its own; who runs it is main's business"},
 	{"scaleout", edge, "", "runs a hook; who needs more and when is the engine's business"},
 	{"doctor", edge, "gpu", "looks at a machine and judges; what NVML, the server and the journal say is lent by main, the boards by the core"},
 	{"systemd", edge, "", "notifications and a unit file; what a server is doing is main's to say"},

@@ -22,7 +22,7 @@ type Elastic struct {
 	PerHour    int      `yaml:"per_hour" default:"60" doc:"Such restarts in a pool in any hour at most, so that they cannot make it thrash."`
 	PerTask    int      `yaml:"per_task" default:"2" doc:"Such restarts of one task in any hour at most."`
 	Exempt     []string `yaml:"exempt,omitempty" example:"[team-a, keep=yes]" doc:"Tenants, and labels as key=value, that nothing is taken from."`
-	Checkpoint []string `yaml:"gpu_checkpoint,omitempty" example:"[cuda-checkpoint]" doc:"Command that moves the GPU memory of a process to main memory and back, as NVIDIA's cuda-checkpoint does. Without one, what is suspended keeps its GPU memory, and parking helps only where guests find room beside it."`
+	Checkpoint []string `yaml:"gpu_checkpoint,omitempty" example:"[cuda-checkpoint]" doc:"Command that moves the GPU memory of a process to main memory and back, as NVIDIA's cuda-checkpoint does. Empty: gpupool does it itself where the driver can (570 or later); elsewhere what is suspended keeps its GPU memory, and parking helps only where guests find room beside it."`
 
 	Guard Guard `yaml:"guard" doc:"A dynamic pool that passes one of these becomes static by itself, says why, and stays so until someone sets another mode (gpupool pools set-mode). 0: no bound."`
 

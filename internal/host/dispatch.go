@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpupool/gpupool/internal/driver"
 	"github.com/gpupool/gpupool/internal/engine"
+	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/runner"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -311,6 +312,7 @@ func specOf(c engine.StartCmd) runner.Spec {
 			s.Slices += ","
 		}
 		s.Slices += x.String()
+		s.Parts = s.Parts || x.Mode != gpu.ModeWhole
 	}
 	return s
 }

@@ -38,6 +38,7 @@ type Spec struct {
 	Nodes     []string `json:"nodes,omitempty"`  // device nodes that it may open; a container sees no others
 	Shared    []string `json:"shared,omitempty"` // paths of the host that it must see under the same name
 	Slices    string   `json:"slices,omitempty"` // in people's words
+	Parts     bool     `json:"parts,omitempty"`  // they are parts of GPUs: MIG instances or shares
 	Members   int      `json:"members"`
 	CPUMilli  int64    `json:"cpu_milli,omitempty"`  // limit, thousandths of a core; 0 = none
 	MemoryMiB int64    `json:"memory_mib,omitempty"` // limit; 0 = none

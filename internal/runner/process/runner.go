@@ -37,7 +37,7 @@ type Options struct {
 	LogMaxMiB   int      // size at which a log is rotated; default 16
 	LogFiles    int      // rotated logs kept beside the current one; default 3
 	KeepLogs    int      // forgotten members whose output is kept, the newest; default 10,000
-	Checkpoint  []string // command that moves the GPU memory of a process to main memory and back; see Suspend. Empty: none
+	Checkpoint  []string // command that moves the GPU memory of a process to main memory and back, with cuda-checkpoint's arguments; see Suspend. Empty: none
 	Cgroup      string   // control group (v2) to make members' groups in; default /sys/fs/cgroup/gpupool where that is possible
 }
 
