@@ -25,6 +25,9 @@ func run() int {
 	if len(os.Args) > 1 && os.Args[1] == shimCommand {
 		return process.ShimMain(os.Args[2:])
 	}
+	if len(os.Args) > 1 && os.Args[1] == nvmlCommand {
+		return nvmlMain(os.Args[2:])
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	app := &cli.App{Version: versionText(), Out: os.Stdout, Err: os.Stderr, In: os.Stdin, Serve: serve, Doctor: examine}
