@@ -29,7 +29,7 @@ type Options struct {
 	Exclude []string      // GPUs to leave alone
 	MPS     MPS
 	DCGM    string // URL of dcgm-exporter's metrics; "" = none
-	Root    string // what /proc, /dev and /sys are below; "" = /
+	Root    string // where /dev and what /proc says of the machine are; "" = /. For tests
 	Log     *slog.Logger
 }
 
@@ -144,7 +144,7 @@ func (d *Driver) prepare() (err error) {
 	if err := d.health.load(filepath.Join(d.o.Dir, "health.json"), d.boot); err != nil {
 		return err
 	}
-	if d.mps, err = openMPS(d.o.MPS, filepath.Join(d.o.Dir, "mps"), d.o.Root, d.o.Log); err != nil {
+	if d.mps, err = openMPS(d.o.MPS, filepath.Join(d.o.Dir, "mps"), d.o.Log); err != nil {
 		return err
 	}
 	d.dcgm = newDCGM(d.o.DCGM)

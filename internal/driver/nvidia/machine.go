@@ -48,8 +48,8 @@ func resources(root string) (cpuMilli, memMiB int64, err error) {
 }
 
 // environ reads one variable that a process was started with; "" = none, or not ours to read.
-func environ(root string, pid int, name string) string {
-	b, err := os.ReadFile(below(root, "/proc/"+strconv.Itoa(pid)+"/environ"))
+func environ(pid int, name string) string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return ""
 	}

@@ -31,7 +31,6 @@ type MPS struct {
 type daemons struct {
 	program string // "" = there is none: time slices
 	dir     string
-	root    string
 	log     *slog.Logger
 
 	mu      sync.Mutex
@@ -51,11 +50,11 @@ func (p daemon) alive() bool { return p.PID > 0 && started(p.PID) == p.Started &
 const socketMax = 107
 
 // openMPS finds the program, and the daemons that an earlier run started.
-func openMPS(o MPS, dir, root string, log *slog.Logger) (*daemons, error) {
+func openMPS(o MPS, dir string, log *slog.Logger) (*daemons, error) {
 	if o.Dir == "" {
 		o.Dir = dir
 	}
-	m := &daemons{dir: o.Dir, root: root, log: log, running: map[string]daemon{}}
+	m := &daemons{dir: o.Dir, log: log, running: map[string]daemon{}}
 	if !o.Off {
 		if o.Program == "" {
 			o.Program = "nvidia-cuda-mps-control"
@@ -100,7 +99,7 @@ func (m *daemons) env(gpuID string) []string {
 // serves tells whether a process is an MPS server: not a program that uses a GPU, but
 // what programs use it through.
 func (m *daemons) serves(pid int) bool {
-	b, err := os.ReadFile(below(m.root, "/proc/"+strconv.Itoa(pid)+"/comm"))
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
 	return err == nil && strings.HasPrefix(string(b), "nvidia-cuda-mps")
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -348,5 +350,20 @@ func TestFreedIsBounded(t *testing.T) {
 	}
 	if len(f.is) != freedKept || len(f.ring) != freedKept {
 		t.Errorf("%d owners are kept, want %d", len(f.is), freedKept)
+	}
+}
+
+// TestSweep removes what a crash left of a file that was not renamed yet.
+func TestSweep(t *testing.T) {
+	o := options(t, "one")
+	openSim(t, newSim("H100-80GB", 1), o)
+	for _, name := range []string{".machine.json-1", "parts/.7.1.0.json-22"} {
+		if err := os.WriteFile(filepath.Join(o.Dir, name), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	openSim(t, newSim("H100-80GB", 1), o)
+	if _, err := os.Stat(filepath.Join(o.Dir, ".machine.json-1")); err == nil || len(leftovers(t, o.Dir)) > 0 {
+		t.Errorf("left are %v, and what is beside: %v", leftovers(t, o.Dir), err)
 	}
 }

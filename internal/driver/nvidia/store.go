@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/gpupool/gpupool/internal/driver"
 	"github.com/gpupool/gpupool/internal/gpu"
@@ -96,7 +95,23 @@ func openStore(dir string) (store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "parts"), 0o700); err != nil {
 		return s, fmt.Errorf("the driver's folder cannot be made: %w", err)
 	}
-	return s, nil
+	return s, s.sweep()
+}
+
+// sweep removes what a crash left before its rename.
+func (s store) sweep() error {
+	for _, where := range []string{s.dir, filepath.Join(s.dir, "parts")} {
+		names, err := filepath.Glob(filepath.Join(where, ".*.json-*"))
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := os.Remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (s store) part(o work.Owner) string {
@@ -127,9 +142,6 @@ func (s store) records() (map[work.Owner]*record, error) {
 	}
 	out := map[work.Owner]*record{}
 	for _, name := range names {
-		if strings.HasPrefix(filepath.Base(name), ".") {
-			continue // left by a crash before its rename
-		}
 		r := &record{}
 		if err := getFile(name, r); err != nil {
 			return nil, fmt.Errorf("%w; it says which slices are a task's: mend it, or remove it once nvidia-smi shows that none of them stands", err)

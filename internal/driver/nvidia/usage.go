@@ -149,7 +149,7 @@ func (d *Driver) procsOf(o work.Owner, gpuID string, all []process) (out []proce
 		return all
 	}
 	for _, p := range all {
-		if environ(d.o.Root, p.PID, partVar) == o.String() {
+		if environ(p.PID, partVar) == o.String() {
 			out = append(out, p)
 		}
 	}
