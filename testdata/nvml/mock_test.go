@@ -384,10 +384,11 @@ func (m *machine) gpm(get func(nvml.GpmSample) nvml.Return) float64 {
 		*s, r = m.GpmSampleAlloc()
 		m.want(r, nvml.SUCCESS)
 		m.want(get(*s), nvml.SUCCESS)
-		defer (*s).Free() //nolint:errcheck // the machine goes with the test
 	}
 	m.want(m.GpmMetricsGet(&q), nvml.SUCCESS)
 	m.want(nvml.Return(q.Metrics[0].NvmlReturn), nvml.SUCCESS)
+	m.want(q.Sample1.Free(), nvml.SUCCESS)
+	m.want(q.Sample2.Free(), nvml.SUCCESS)
 	return q.Metrics[0].Value
 }
 

@@ -44,7 +44,7 @@ func TestAccess(t *testing.T) {
 	if a, err := d.Access(t.Context(), "one", cut.Owner); err != nil || !slices.Contains(a.Nodes, "/dev/nvidia-caps/nvidia-cap3") {
 		t.Errorf("got %+v, %v", a, err)
 	}
-	if err := os.Remove(filepath.Join(o.Root, "dev/nvidia-caps/nvidia-cap3")); err != nil {
+	if err := os.Remove(below(o.Root, "/dev/nvidia-caps/nvidia-cap3")); err != nil {
 		t.Fatal(err)
 	}
 	_, err = d.Access(t.Context(), "one", cut.Owner)
@@ -52,7 +52,7 @@ func TestAccess(t *testing.T) {
 	if !strings.Contains(err.Error(), "nvidia-modprobe -f") {
 		t.Errorf("the error does not say what to do: %v", err)
 	}
-	if err := os.Remove(filepath.Join(o.Root, "dev/nvidia-uvm")); err != nil {
+	if err := os.Remove(below(o.Root, "/dev/nvidia-uvm")); err != nil {
 		t.Fatal(err)
 	}
 	_, err = d.Access(t.Context(), "one", whole.Owner)
