@@ -283,10 +283,10 @@ func TestLostGPU(t *testing.T) {
 func TestHangs(t *testing.T) {
 	m := newMock(t, "gpu 2 H100-80GB")
 	o := m.options("one")
-	o.Timeout = 300 * time.Millisecond
+	o.Timeout = 2 * time.Second // long beside what a helper needs to start on a busy machine, short beside a minute
 	d := m.open(o)
 	mustCarve(t, d, partOf(d, 1, d.mig(1, "1g.10gb", 0)))
-	m.happen("hang nvmlGpuInstanceCreateComputeInstance 10 1")
+	m.happen("hang nvmlGpuInstanceCreateComputeInstance 60 1")
 	_, err := d.Carve(t.Context(), partOf(d, 2, d.mig(0, "1g.10gb", 0)))
 	wantCode(t, err, driver.ErrHardware)
 	if d.Restarts() != 1 {
@@ -296,7 +296,7 @@ func TestHangs(t *testing.T) {
 		t.Errorf("half of it is left: %+v", l.GIs)
 	}
 	m.heal()
-	m.happen("hang nvmlDeviceGetMigMode 10 0 0")
+	m.happen("hang nvmlDeviceGetMigMode 60 0 0")
 	until(t, "a GPU that hangs is broken", func() bool { return verdicts(t, d)[d.gpuID(0)].Do == gpu.VerdictBroken })
 	if v := verdicts(t, d); v[d.gpuID(1)].Do != gpu.VerdictNone {
 		t.Errorf("its neighbour is said to ail: %+v", v)
