@@ -8,6 +8,10 @@ LDFLAGS   := -s -w -X main.version=$(VERSION)
 PLATFORMS := linux/amd64 linux/arm64 darwin/arm64
 TOOL      := go tool -modfile=tools/go.mod
 FUZZTIME  ?= 60s
+# NVML is reached by cgo, and needs nothing of NVIDIA's to build. Without a C compiler gpupool serves fake GPUs only.
+# go-nvml's own warnings about deprecated functions help nobody here, so cgo is quiet (-w).
+NVML      ?= $(shell [ "$$(go env GOOS)" = linux ] && command -v "$$(go env CC)" >/dev/null && echo 1 || echo 0)
+export CGO_CFLAGS ?= -O2 -g -w
 # What make bench and make fuzz look at: make bench PKG=./internal/engine BENCH=Step
 PKG       ?= ./...
 BENCH     ?= .
@@ -18,7 +22,7 @@ help: ## list the targets
 
 .PHONY: build
 build: setup ## build bin/gpupool
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/gpupool ./cmd/gpupool
+	@CGO_ENABLED=$(NVML) go build -trimpath -ldflags '$(LDFLAGS)' -o bin/gpupool ./cmd/gpupool
 	@echo "built bin/gpupool $(VERSION)"
 
 .PHONY: cross
@@ -35,8 +39,8 @@ demo: build ## replay a real trace, then run real processes on eight fake GPUs
 	@./scripts/demo.sh
 
 .PHONY: test
-test: setup race prometheus systemd browser mocks ## run every test with the race detector, then 10,000 random histories and a storm without
-	@CGO_ENABLED=1 $(TOOL) gotestsum --format pkgname -- -race -timeout 30m ./...
+test: setup race mocks prometheus systemd browser ## run every test with the race detector, then 10,000 random histories and a storm without
+	@CGO_ENABLED=1 $(TOOL) gotestsum --format pkgname -- -race -timeout 30m ./... ./testdata/nvml
 	@$(TOOL) gotestsum --format pkgname -- -timeout 30m -run '^TestRandomHistories$$' ./internal/engine
 	@$(TOOL) gotestsum --format pkgname -- -timeout 30m ./internal/storm
 	@cd deploy/grafana && go vet ./... && go test ./...
@@ -44,8 +48,8 @@ test: setup race prometheus systemd browser mocks ## run every test with the rac
 
 .PHONY: lint
 lint: setup ## go vet, golangci-lint, and the architecture tests
-	@go vet ./...
-	@$(TOOL) golangci-lint run --allow-parallel-runners ./...
+	@go vet ./... ./testdata/nvml
+	@$(TOOL) golangci-lint run --allow-parallel-runners ./... ./testdata/nvml
 	@go test ./internal/archtest
 
 .PHONY: bench
@@ -64,6 +68,10 @@ fuzz: setup ## fuzz every target in the tree for FUZZTIME (60s) each
 clean: ## remove what make built
 	@rm -rf bin coverage* junit*.xml
 
+.PHONY: mocks
+mocks: race ## build bin/mock and bin/mock-cuda: libraries of NVIDIA's for machines without a GPU
+	@if [ "$$(go env GOOS)" = linux ]; then ./testdata/nvml/build.sh bin/mock && ./testdata/cuda/build.sh bin/mock-cuda; fi
+
 # What the others need first; quiet and quick when nothing is missing.
 .PHONY: setup race browser
 setup:
@@ -78,6 +86,3 @@ systemd:
 	@./scripts/systemd.sh
 browser:
 	@./scripts/setup.sh browser
-.PHONY: mocks
-mocks:
-	@./testdata/cuda/build.sh bin/mock-cuda

@@ -43,7 +43,10 @@ func (s *testServer) start() {
 	if listen == "" {
 		listen = "127.0.0.1:0"
 	}
-	s.cmd = exec.Command(binary(s.t), "serve", "--data", s.data, "--fake", s.shape, "--listen", listen)
+	s.cmd = exec.Command(binary(s.t), "serve", "--data", s.data, "--listen", listen)
+	if s.shape != "" { // else what the environment shows
+		s.cmd.Args = append(s.cmd.Args, "--fake", s.shape)
+	}
 	s.cmd.Stderr = &s.log
 	s.cmd.Env = append(os.Environ(), s.env...)
 	if err := s.cmd.Start(); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/gpupool/gpupool/internal/api/client"
 	"github.com/gpupool/gpupool/internal/cli"
 	"github.com/gpupool/gpupool/internal/config"
+	"github.com/gpupool/gpupool/internal/driver/nvidia"
 	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/journal/bolt"
@@ -46,10 +48,31 @@ type job struct {
 // end every acknowledged task ended exactly once, none ran twice, no process is
 // left, and replaying the journal gives the live state.
 func TestCrash(t *testing.T) {
+	testCrash(t, "2x8xH100-80GB", nil, 50)
+}
+
+// TestCrashOverMock does the same over GPUs of a mock NVML that refuses what hardware
+// refuses while a process is there, and sometimes at once. At the end no instance is left.
+func TestCrashOverMock(t *testing.T) {
+	_, env := mockGPUs(t, "gpu 8 H100-80GB", "scan-proc yes", "fail nvmlGpuInstanceDestroy IN_USE 5", "fail nvmlComputeInstanceDestroy UNKNOWN 3", "abort nvmlDeviceGetComputeRunningProcesses 500")
+	data := testCrash(t, "", env, 20)
+	now, err := nvidia.Probe(t.Context(), nvidia.Options{Helper: []string{binary(t), nvmlCommand, ""}, Env: env, Log: slog.New(slog.DiscardHandler)})
+	if err != nil || len(now.GPUs) != 8 || slices.ContainsFunc(now.GPUs, func(g nvidia.ProbedGPU) bool { return g.Instances > 0 }) {
+		t.Errorf("at the end the GPUs are %+v, %v", now.GPUs, err)
+	}
+	parts, err := os.ReadDir(filepath.Join(data, "nvidia", "parts"))
+	if err != nil || len(parts) > 0 {
+		t.Errorf("parts are left: %v, %v", parts, err)
+	}
+}
+
+// testCrash returns the data folder.
+func testCrash(t *testing.T, shape string, env []string, kills int) string {
+	t.Helper()
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
 		t.Skip("needs Linux: elsewhere a member's processes cannot be told from others")
 	}
-	kills, tasks := 50, 200
+	tasks := 4 * kills
 	if testing.Short() {
 		kills, tasks = 8, 40
 	}
@@ -59,7 +82,7 @@ func TestCrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &crash{t: t, out: t.TempDir(), acked: map[uint64]job{}, server: &testServer{t: t, data: filepath.Join(data, "data"), shape: "2x8xH100-80GB"}}
+	c := &crash{t: t, out: t.TempDir(), acked: map[uint64]job{}, server: &testServer{t: t, data: filepath.Join(data, "data"), shape: shape, env: env}}
 	began := time.Now()
 	c.server.start()
 	api := c.server.up(ctx)
@@ -87,6 +110,7 @@ func TestCrash(t *testing.T) {
 	}
 	c.server.end(syscall.SIGKILL) // no last snapshot: every fact is still in the journal
 	c.checkJournal(ctx, live)
+	return c.server.data
 }
 
 // submit hands in tasks of all shapes, some of which fail and some of which are

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,7 +13,9 @@ import (
 	"time"
 
 	"github.com/gpupool/gpupool/internal/cli"
+	"github.com/gpupool/gpupool/internal/config"
 	"github.com/gpupool/gpupool/internal/doctor"
+	"github.com/gpupool/gpupool/internal/driver/nvidia"
 	"github.com/gpupool/gpupool/internal/journal/bolt"
 )
 
@@ -20,14 +23,42 @@ import (
 func examine(ctx context.Context, o cli.DoctorOptions) (doctor.Report, error) {
 	data := o.Config.Server.Data
 	return doctor.Examine(ctx, doctor.Options{
-		System: doctor.Machine(), Hardware: hardwareOf, Data: data, Listen: o.Config.Server.Listen,
+		System: doctor.Machine(), Hardware: hardwareOf(o.Config.NVIDIA), Data: data, Listen: o.Config.Server.Listen,
 		Server: askServer(o.Server, data), Journal: readJournal,
 	}), nil
 }
 
-// hardwareOf asks NVML.
-func hardwareOf(context.Context) (doctor.Hardware, error) {
-	return doctor.Hardware{}, doctor.ErrNoNVML
+// hardwareOf returns who asks NVML, as the server's helper would.
+func hardwareOf(c config.NVIDIA) func(context.Context) (doctor.Hardware, error) {
+	return func(ctx context.Context) (h doctor.Hardware, err error) {
+		if !nvidia.Built {
+			return h, doctor.ErrNoNVML
+		}
+		exe, err := os.Executable()
+		if err != nil {
+			return h, err
+		}
+		p, err := nvidia.Probe(ctx, nvidia.Options{Helper: []string{exe, nvmlCommand, c.Library}, Timeout: time.Duration(c.Timeout), Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return h, err
+		}
+		h = doctor.Hardware{Driver: p.Driver, Source: "NVML"}
+		for _, g := range p.GPUs {
+			h.GPUs = append(h.GPUs, doctor.GPU{Index: g.Index, Minor: g.Minor, Name: g.Name, UUID: g.UUID, MemoryMiB: g.MemoryMiB,
+				MIG: migWord(g.HasMIG, g.MIG), MIGPending: migWord(g.HasMIG, g.MIGPending), Instances: g.Instances, Recovery: g.Recovery})
+		}
+		return h, nil
+	}
+}
+
+func migWord(has, on bool) string {
+	switch {
+	case !has:
+		return "none"
+	case on:
+		return "on"
+	}
+	return "off"
 }
 
 // askServer returns who asks the server at url, else the one that used the data folder

@@ -29,6 +29,9 @@ func run() int {
 	if len(os.Args) > 1 && os.Args[1] == checkpointCommand {
 		return checkpoint.Main(os.Args[2:], os.Stdout, os.Stderr)
 	}
+	if len(os.Args) > 1 && os.Args[1] == nvmlCommand {
+		return nvmlMain(os.Args[2:])
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	app := &cli.App{Version: versionText(), Out: os.Stdout, Err: os.Stderr, In: os.Stdin, Serve: serve, Doctor: examine}

@@ -20,27 +20,66 @@ import (
 // testscript's own commands there are:
 //
 //	serve [ARG...]      start gpupool serve on a free port and wait until it is up
-//	stop [-SIGNAL]      end it, by SIGTERM unless told otherwise, and wait
+//	halt [-SIGNAL]      end it, by SIGTERM unless told otherwise, and wait
 //	code N CMD [ARG...] run gpupool and expect exit code N
-func TestScripts(t *testing.T) {
+//
+// A command named stop is testscript's own: it ends the story there, and passes it.
+func TestScripts(t *testing.T) { runScripts(t, "testdata/script", nil) }
+
+// TestScriptsOverMock runs the stories in testdata/nvidia, each on a machine of its own
+// whose GPUs are what its file gpus/config says.
+func TestScriptsOverMock(t *testing.T) {
+	_, env := mockGPUs(t)
+	runScripts(t, "testdata/nvidia", func(e *testscript.Env) {
+		e.Vars = append(e.Vars, env...)
+		e.Setenv("MOCK_NVML_STATE", filepath.Join(e.WorkDir, "gpus", "state"))
+	})
+}
+
+func runScripts(t *testing.T, stories string, more func(*testscript.Env)) {
+	t.Helper()
 	dir := filepath.Dir(binary(t))
+	noStop(t, stories)
 	repo, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script", RequireExplicitExec: true,
+		Dir: stories, RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", dir+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("GPUPOOL_DATA", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("REPO", repo)
 			env.Setenv("HOME", env.WorkDir)
 			env.Values["data"] = filepath.Join(env.WorkDir, "data")
+			if more != nil {
+				more(env)
+			}
 			env.Defer(func() { endAll(env) })
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"serve": serveCmd, "stop": stopCmd, "code": codeCmd},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"serve": serveCmd, "halt": haltCmd, "code": codeCmd},
 	})
+}
+
+// noStop refuses stories that would end early without a word.
+func noStop(t *testing.T, stories string) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(stories, "*.txtar"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("there are no stories in %s: %v", stories, err)
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			if word, _, _ := strings.Cut(line, " "); word == "stop" {
+				t.Fatalf("%s:%d: stop ends the story there: to end the server use halt", name, i+1)
+			}
+		}
+	}
 }
 
 // endAll ends what a story left: its server, and its tasks, which outlive it.
@@ -84,6 +123,11 @@ func serveCmd(ts *testscript.TestScript, neg bool, args []string) {
 	os.Remove(filepath.Join(data, "server.json")) //nolint:errcheck // of an earlier one
 	cmd := exec.Command(binaryIn(ts), append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	cmd.Env = append(os.Environ(), "GPUPOOL_DATA="+data, "HOME="+ts.Getenv("HOME"))
+	for _, name := range mockVariables {
+		if v := ts.Getenv(name); v != "" {
+			cmd.Env = append(cmd.Env, name+"="+v)
+		}
+	}
 	log, err := os.OpenFile(filepath.Join(ts.Getenv("WORK"), "serve.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	ts.Check(err)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -110,7 +154,7 @@ func serveCmd(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("the server did not come up:\n%s", said)
 }
 
-func stopCmd(ts *testscript.TestScript, _ bool, args []string) {
+func haltCmd(ts *testscript.TestScript, _ bool, args []string) {
 	v, ok := servers.LoadAndDelete(ts.Getenv("GPUPOOL_DATA"))
 	if !ok {
 		ts.Fatalf("no server runs")

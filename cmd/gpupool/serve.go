@@ -66,7 +66,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if err != nil {
 		return err
 	}
-	drv, hardware, err := fakeDriver(o.Config.Server.Fake, data, log)
+	name, drv, hardware, err := openDriver(ctx, o.Config, log)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		watch.Traces(traces.Dropped)
 	}
 	h, err := host.Open(ctx, host.Config{
-		Engine: engineConfig(o), Journal: j, Drivers: map[string]driver.Driver{"fake": watch.Driver("fake", drv)}, Runner: runs, Watch: watch,
+		Engine: engineConfig(o), Journal: j, Drivers: map[string]driver.Driver{name: watch.Driver(name, drv)}, Runner: runs, Watch: watch,
 		ObserveEvery: time.Duration(o.Config.Elastic.Scan), Log: log, ScaleOut: scaleOut(o.Config.Queue.ScaleOut), Trace: traceOf(traces),
 	})
 	if err != nil {
@@ -326,7 +326,7 @@ func writeServerFile(data, url string) error {
 func fakeDriver(shape, data string, log *slog.Logger) (driver.Driver, string, error) {
 	why := "as asked by --fake"
 	if shape == "" {
-		shape, why = defaultFake, "as this version has no driver for real ones"
+		shape, why = defaultFake, "as this machine has no NVIDIA GPU"
 	}
 	hosts, err := fake.ParseHosts(shape)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 // serveFlags are the settings of a server that the command line may give.
 type serveFlags struct {
 	file, listen, fake string
+	adopt, exclude     []string
 	verbose            bool
 }
 
@@ -23,6 +24,8 @@ func (s *serveFlags) add(c *cobra.Command, verbose string) {
 	f.StringVar(&s.file, "config", "", "configuration file (see gpupool config example)")
 	f.StringVar(&s.listen, "listen", "", "address of the API (default 127.0.0.1:8470); port 0 takes a free one")
 	f.StringVar(&s.fake, "fake", "", "fake GPUs, such as 8xH100-80GB or 2x8xA100-80GB")
+	f.StringSliceVar(&s.adopt, "adopt", nil, "NVIDIA GPUs, by index or UUID, to take over with what idles on them")
+	f.StringSliceVar(&s.exclude, "exclude", nil, "NVIDIA GPUs, by index or UUID, to leave alone")
 	f.BoolVarP(&s.verbose, "verbose", "v", false, verbose)
 }
 
@@ -41,6 +44,7 @@ func (s *serveFlags) options(c *cobra.Command, a *App) (ServeOptions, error) {
 	if c.Flags().Changed("fake") {
 		cfg.Server.Fake = s.fake
 	}
+	cfg.NVIDIA.Adopt, cfg.NVIDIA.Exclude = append(cfg.NVIDIA.Adopt, s.adopt...), append(cfg.NVIDIA.Exclude, s.exclude...)
 	if cfg.Server.Data, err = DataDir(cmp.Or(a.flags.data, cfg.Server.Data)); err != nil {
 		return ServeOptions{}, err
 	}
@@ -53,7 +57,8 @@ func (a *App) serveCmd() *cobra.Command {
 		Use: "serve", Short: "Run the pool", Args: cobra.NoArgs,
 		Long: `Runs the pool on this machine: the API, the queue, and the tasks. Tasks go on running when
 the server stops, and are found again when it starts.`,
-		Example: `  gpupool serve --fake 8xH100-80GB
+		Example: `  gpupool serve
+  gpupool serve --fake 8xH100-80GB
   gpupool serve --config gpupool.yaml`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			o, err := s.options(c, a)

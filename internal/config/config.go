@@ -20,6 +20,7 @@ import (
 // that a file can be written once, and take effect in the version that is named.
 type Config struct {
 	Server     Server     `yaml:"server" doc:"The server itself."`
+	NVIDIA     NVIDIA     `yaml:"nvidia" doc:"The NVIDIA GPUs of this machine (docs/nvidia.md)."`
 	Pools      []Pool     `yaml:"pools,omitempty" doc:"Pools, in order: the first whose pattern matches takes a host. Without any there is one, named default, with every host."`
 	Queue      Queue      `yaml:"queue" doc:"Waiting work."`
 	Allocation Allocation `yaml:"allocation" doc:"From placed to running."`
@@ -35,8 +36,18 @@ type Config struct {
 type Server struct {
 	Listen string `yaml:"listen" default:"127.0.0.1:8470" doc:"Address of the API. Only this machine by default: there is no TLS yet, put a proxy in front to serve others."`
 	Data   string `yaml:"data" default:"" doc:"Folder of the journal, tokens and logs. Empty: $GPUPOOL_DATA, else ~/.local/share/gpupool."`
-	Fake   string `yaml:"fake" default:"" doc:"Fake GPUs to serve, such as 8xH100-80GB or 2x8xA100-80GB. Empty: eight fake H100s, as this version has no driver for real ones."`
+	Fake   string `yaml:"fake" default:"" doc:"Fake GPUs to serve, such as 8xH100-80GB or 2x8xA100-80GB. Empty: the NVIDIA GPUs of this machine, or eight fake H100s where there are none."`
 	Keep   int    `yaml:"keep_ended" default:"10000" doc:"Ended tasks kept for questions; the oldest are forgotten beyond it."`
+}
+
+// NVIDIA is about the real GPUs of this machine.
+type NVIDIA struct {
+	Adopt   []string `yaml:"adopt,omitempty" example:"[0, GPU-5a3c1f2e-0000-4000-8000-000000000001]" doc:"GPUs, by index or UUID, to take over although something is on them: MIG instances that idle are removed at start. Others are taken if nothing is on them."`
+	Exclude []string `yaml:"exclude,omitempty" example:"[7]" doc:"GPUs, by index or UUID, to leave alone."`
+	Sharing string   `yaml:"sharing" default:"mps" enum:"mps,time-slices" doc:"How tasks share a GPU that is not cut: by MPS, which caps memory, where nvidia-cuda-mps-control is installed; or by taking turns."`
+	DCGM    string   `yaml:"dcgm" default:"" example:"http://127.0.0.1:9400/metrics" doc:"Metrics of a dcgm-exporter on this machine, for what NVML does not tell: how busy MIG instances of an A100 are. Empty: none."`
+	Library string   `yaml:"library" default:"" doc:"File of NVML. Empty: the libnvidia-ml.so.1 that the system finds."`
+	Timeout Duration `yaml:"timeout" default:"10s" doc:"Longest call of NVML before the process that makes it is killed and started again. MIG steps may take three times as long, a change of MIG mode six times."`
 }
 
 // Pool is a named group of hosts with one policy.

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package nvidia
+
+import "os/exec"
+
+func apart(*exec.Cmd) {}
