@@ -51,6 +51,7 @@ var table = []row{
 	{"journal/memory", edge, "journal", "an adapter knows its port and nothing else"},
 	{"journal/bolt", edge, "journal", "an adapter knows its port and nothing else"},
 	{"journal/redis", edge, "journal", "an adapter knows its port and nothing else"},
+	{"journal/redis/redistest", edge, "", "starts real servers for tests"},
 
 	{"host", shell, "engine gpu work driver runner journal", "the single writer: core and ports, no concrete one"},
 	{"sheet", edge, "", "the frame and the plots of reports; what they say is not its business"},
