@@ -171,7 +171,7 @@ func (j *Journal) begin(ctx context.Context, t *term) error {
 	if err == nil && known && len(lost) > 0 {
 		j.o.Log.Warn("the journal had lost records that this server still had: they are back", "records", len(lost), "last", t.at.seq)
 	}
-	if err == nil && !known {
+	if err == nil {
 		err = j.compare(ctx, t.at)
 	}
 	if err != nil {

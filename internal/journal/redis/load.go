@@ -40,7 +40,9 @@ func (j *Journal) Snapshot(ctx context.Context, seq uint64, state []byte) error 
 	parts := 0
 	for part := range slices.Chunk(state, partBytes) {
 		parts++
-		_, err := j.run(ctx, t, func(ctx context.Context) ([]string, error) { return []string{"ok"}, j.storePart(ctx, key, parts-1, part) })
+		_, err := j.run(ctx, t, func(ctx context.Context) ([]string, error) {
+			return []string{"ok"}, j.storePart(ctx, key, parts-1, part)
+		})
 		if err != nil {
 			return err
 		}

@@ -89,7 +89,7 @@ func (j *Journal) leading(ctx context.Context) (*term, error) {
 }
 
 // Append implements journal.Journal. It waits through failures of the store for as long
-// as the lease lasts.
+// as the lease lasts, and where the lease is renewed and nothing is stored, for some leases.
 func (j *Journal) Append(ctx context.Context, records [][]byte) (uint64, error) {
 	j.writing.Lock()
 	defer j.writing.Unlock()
@@ -191,8 +191,13 @@ func answers(c *redis.Cmd) (replicas int64, onDisk bool, err error) {
 
 // run calls f until it is done, refused, or the term is over.
 func (j *Journal) run(ctx context.Context, t *term, f func(context.Context) ([]string, error)) ([]string, error) {
+	began := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		left := t.left()
+		if waited := time.Since(began); waited > patience*j.o.Lease {
+			return nil, &journal.Error{Code: journal.ErrFailed, Err: t.trouble(), Msg: fmt.Sprintf("journal %s could not store for %s (%v). Whether it did in the end, whoever leads next finds out",
+				j.name, waited.Round(time.Second), t.trouble())}
+		}
 		if left <= 0 {
 			return nil, j.deposed("its lease ran out while the store did not answer", t.trouble())
 		}
@@ -222,6 +227,7 @@ func (j *Journal) run(ctx context.Context, t *term, f func(context.Context) ([]s
 const (
 	callTimeout = 2 * time.Second // one call; the lease may end it earlier
 	replicaWait = 500 * time.Millisecond
+	patience    = 4 // leases
 	firstPause  = 10 * time.Millisecond
 	maxPause    = 250 * time.Millisecond
 )

@@ -78,7 +78,9 @@ func TestShared(t *testing.T) {
 	journaltest.RunShared(t, func(t *testing.T) journaltest.Place {
 		name := fmt.Sprintf("s%d", names.Add(1))
 		return journaltest.Place{
-			Open:   func() journaltest.SharedJournal { return open(t, redis.Options{URL: s.URL() + "?name=" + name, Lease: time.Minute}) },
+			Open: func() journaltest.SharedJournal {
+				return open(t, redis.Options{URL: s.URL() + "?name=" + name, Lease: time.Minute})
+			},
 			Expire: func() { s.Do("DEL", "gpupool:{"+name+"}:lease") },
 		}
 	})

@@ -83,7 +83,12 @@ func (s *Server) Up() {
 	s.t.Helper()
 	var args []string
 	for i := 0; i+1 < len(s.args); i += 2 {
-		args = append(args, "--"+s.args[i], s.args[i+1])
+		args = append(args, "--"+s.args[i])
+		if f := strings.Fields(s.args[i+1]); len(f) > 0 {
+			args = append(args, f...)
+		} else {
+			args = append(args, "")
+		}
 	}
 	s.cmd = exec.Command("redis-server", args...) //nolint:noctx // it lasts as long as the test
 	if err := s.cmd.Start(); err != nil {
