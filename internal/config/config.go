@@ -20,6 +20,7 @@ import (
 // that a file can be written once, and take effect in the version that is named.
 type Config struct {
 	Server     Server     `yaml:"server" doc:"The server itself."`
+	Journal    Journal    `yaml:"journal" doc:"Where the state is kept (docs/high-availability.md)."`
 	Pools      []Pool     `yaml:"pools,omitempty" doc:"Pools, in order: the first whose pattern matches takes a host. Without any there is one, named default, with every host."`
 	Queue      Queue      `yaml:"queue" doc:"Waiting work."`
 	Allocation Allocation `yaml:"allocation" doc:"From placed to running."`
@@ -119,6 +120,14 @@ func Default() Config {
 		panic(err) // a default in the tags above is malformed; TestDefaults would have told
 	}
 	return c
+}
+
+// Check says what is wrong with settings that did not come from a file.
+func (c Config) Check() error {
+	if err := c.check(); err != nil {
+		return &Error{err.Error()}
+	}
+	return nil
 }
 
 // Error is a fault in a configuration file.

@@ -68,7 +68,8 @@ type Host struct {
 	usage    usage
 	view     atomic.Pointer[View]
 	changes  atomic.Uint64 // counts what a new View would show
-	done     chan struct{} // closed when Run has ended
+	follows  atomic.Bool   // another server decides
+	done     chan struct{} // closed when Run or Follow has ended
 }
 
 // Open recovers the state from the journal. Nothing happens until Run.
@@ -213,6 +214,9 @@ func (r request) answer(x Reply) {
 
 // Do hands an event to the engine and waits until what follows is durable.
 func (h *Host) Do(ctx context.Context, ev engine.Event) (work.TaskID, error) {
+	if h.follows.Load() {
+		return 0, errFollows
+	}
 	r := request{ev, make(chan Reply, 1)}
 	select {
 	case h.inbox <- r:
