@@ -13,9 +13,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/gpupool/gpupool/internal/journal"
 )
@@ -55,6 +57,7 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	quiet()
 	u, err := parse(o)
 	if err != nil {
 		return nil, err
@@ -72,6 +75,10 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 	}
 	return j, nil
 }
+
+// quiet keeps the client library from writing to the standard error by itself: what it
+// says there comes back as errors too.
+var quiet = sync.OnceFunc(logging.Disable)
 
 // hello asks for what is there, for a while: a store that starts or fails over is no fault.
 func (j *Journal) hello(ctx context.Context) error {
@@ -214,6 +221,9 @@ func parse(o Options) (a address, err error) {
 			return bad(fmt.Sprintf("the password cannot be read: %s", err))
 		}
 		*f.into = strings.TrimSpace(string(b))
+	}
+	if c.Username != "" && c.Password == "" { // it would be someone else there
+		return bad("it names a user, and there is no password: give its file")
 	}
 	return a, nil
 }

@@ -95,7 +95,7 @@ func (s *Server) Up() {
 		s.t.Fatal(err)
 	}
 	deadline := time.Now().Add(20 * time.Second)
-	for time.Now().Before(deadline) {
+	for time.Now().Before(deadline) && alive(s.cmd.Process.Pid) {
 		c, err := net.Dial("unix", s.Sock) //nolint:noctx // on this machine
 		if err == nil {
 			c.Close() //nolint:errcheck // it answered
@@ -136,4 +136,19 @@ func (s *Server) Do(args ...string) string {
 		s.t.Fatalf("redis-cli %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// alive reports whether a child has not ended; one that has is a zombie until it is waited for.
+func alive(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return os.IsNotExist(err) && !exists("/proc/self/stat") // no /proc here: let the time decide
+	}
+	_, after, _ := strings.Cut(string(b), ") ")
+	return !strings.HasPrefix(after, "Z")
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
