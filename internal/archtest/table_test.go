@@ -50,6 +50,7 @@ var table = []row{
 	{"journal/journaltest", port, "journal", "the suite every journal passes"},
 	{"journal/memory", edge, "journal", "an adapter knows its port and nothing else"},
 	{"journal/bolt", edge, "journal", "an adapter knows its port and nothing else"},
+	{"journal/portable", edge, "journal", "a journal as a file to carry about; what the bytes mean is the host's business"},
 	{"journal/redis", edge, "journal", "an adapter knows its port and nothing else"},
 	{"journal/redis/redistest", edge, "", "starts real servers for tests"},
 

@@ -31,6 +31,15 @@ type Journal interface {
 	Close() error
 }
 
+// Restorer is what a Journal has too when a copy of another can be put into it. Every
+// implementation passes journaltest.RunRestore.
+type Restorer interface {
+	// Restore stores a state that stands for all records up to and including seq, of
+	// which this journal has none; the next record is seq+1. A journal that holds anything
+	// refuses with ErrSequence.
+	Restore(ctx context.Context, seq uint64, state []byte) error
+}
+
 // Shared is what a Journal has too when several servers have it open at once. One
 // of them leads, and it alone writes: an Append or a Snapshot of another is refused with
 // ErrDeposed by the store itself, however late it comes. Every implementation passes

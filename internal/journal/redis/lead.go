@@ -312,6 +312,32 @@ func (j *Journal) letGo(ctx context.Context, t *term) error {
 	return j.translate("resign from", err)
 }
 
+// Adopt makes this server's site the one whose servers may lead, while nobody does. It
+// returns the site that it was.
+func (j *Journal) Adopt(ctx context.Context) (was string, err error) {
+	if err := j.enter(ctx); err != nil {
+		return "", err
+	}
+	bound, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	node, err := j.node(bound)
+	if err != nil {
+		return "", j.translate("move", err)
+	}
+	said, err := words(adopt.Eval(bound, node, []string{j.keys.meta, j.keys.lease}, j.o.Site, formatVersion))
+	switch {
+	case err != nil:
+		return "", j.translate("move", err)
+	case said[0] == "held":
+		return "", &journal.Error{Code: journal.ErrLocked, Msg: fmt.Sprintf("a server leads now (%s): stop all servers of the old site first", said[1])}
+	case said[0] == "version" && said[1] == "none":
+		return "", &journal.Error{Code: journal.ErrFailed, Msg: fmt.Sprintf("journal %s is empty: any server may lead", j.name)}
+	case said[0] == "version":
+		return "", j.newer(said[1])
+	}
+	return said[1], nil
+}
+
 // Status implements journal.Shared.
 func (j *Journal) Status(ctx context.Context) (s journal.Status, err error) {
 	if err := j.enter(ctx); err != nil {

@@ -35,17 +35,9 @@ func (j *Journal) Snapshot(ctx context.Context, seq uint64, state []byte) error 
 	if err != nil {
 		return j.translate("write to", err)
 	}
-	t.snaps++
-	key := fmt.Sprintf("%s%s-%d", j.keys.snap, t.token, t.snaps)
-	parts := 0
-	for part := range slices.Chunk(state, partBytes) {
-		parts++
-		_, err := j.run(ctx, t, func(ctx context.Context) ([]string, error) {
-			return []string{"ok"}, j.storePart(ctx, key, parts-1, part)
-		})
-		if err != nil {
-			return err
-		}
+	key, parts, err := j.storeParts(ctx, t, state)
+	if err != nil {
+		return err
 	}
 	old := m.snapKey
 	if old == "" {
@@ -66,6 +58,51 @@ func (j *Journal) Snapshot(ctx context.Context, seq uint64, state []byte) error 
 	case said[0] != "ok":
 		return &journal.Error{Code: journal.ErrFailed, Msg: fmt.Sprintf("the snapshot at record %d was not taken by journal %s (%s): the older one is still there", seq, j.name, strings.Join(said, " "))}
 	}
+	return nil
+}
+
+// storeParts stores a state that does not count yet.
+func (j *Journal) storeParts(ctx context.Context, t *term, state []byte) (key string, parts int, err error) {
+	t.snaps++
+	key = fmt.Sprintf("%s%s-%d", j.keys.snap, t.token, t.snaps)
+	for part := range slices.Chunk(state, partBytes) {
+		at := parts
+		_, err := j.run(ctx, t, func(ctx context.Context) ([]string, error) { return []string{"ok"}, j.storePart(ctx, key, at, part) })
+		if err != nil {
+			return "", 0, err
+		}
+		parts++
+	}
+	return key, parts, nil
+}
+
+// Restore implements journal.Restorer. This server must lead.
+func (j *Journal) Restore(ctx context.Context, seq uint64, state []byte) error {
+	j.writing.Lock()
+	defer j.writing.Unlock()
+	t, err := j.leading(ctx)
+	if err != nil {
+		return err
+	}
+	key, parts, err := j.storeParts(ctx, t, state)
+	if err != nil {
+		return err
+	}
+	at := place{seq, chain("").next(state)}
+	said, err := j.run(ctx, t, func(ctx context.Context) ([]string, error) {
+		node, err := j.node(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return words(plant.Eval(ctx, node, []string{j.keys.meta, key}, t.holder, number(seq), parts, sum(state), string(at.chain)))
+	})
+	if err == nil && said[0] == "sequence" {
+		err = &journal.Error{Code: journal.ErrSequence, Msg: fmt.Sprintf("a copy can only be put into an empty journal, and %s has records up to %s", j.name, said[1])}
+	}
+	if err != nil {
+		return err
+	}
+	t.at = at
 	return nil
 }
 

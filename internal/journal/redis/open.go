@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -194,15 +195,9 @@ func parse(o Options) (a address, err error) {
 			return bad(fmt.Sprintf("database %q is no number", db))
 		}
 	}
-	a = address{client: c, journal: q.Get("name"), shown: u.Scheme + "://" + u.Host + u.Path}
-	if a.journal == "" {
-		a.journal = "gpupool"
-	}
+	a = address{client: c, journal: cmp.Or(q.Get("name"), "gpupool"), shown: Shown(o.URL)}
 	if strings.ContainsAny(a.journal, "{}\n ") {
 		return bad(fmt.Sprintf("the name %q of the journal has a space or a brace", a.journal))
-	}
-	if q.Get("name") != "" {
-		a.shown += "?name=" + a.journal
 	}
 	if secure {
 		if c.TLSConfig, err = tlsOf(q); err != nil {
@@ -253,4 +248,17 @@ func tlsOf(q url.Values) (*tls.Config, error) {
 		t.Certificates = []tls.Certificate{pair}
 	}
 	return t, nil
+}
+
+// Shown is an address without what is secret in it.
+func Shown(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "(not a URL)"
+	}
+	shown := u.Scheme + "://" + u.Host + u.Path
+	if name := u.Query().Get("name"); name != "" {
+		shown += "?name=" + name
+	}
+	return shown
 }

@@ -56,7 +56,7 @@ func leads(t testing.TB, j *redis.Journal) <-chan struct{} {
 }
 
 func conformance(t *testing.T, url string, more func(*redis.Options)) {
-	journaltest.Run(t, func(t *testing.T) func() journal.Journal {
+	place := func(t *testing.T) func() journal.Journal {
 		name := fmt.Sprintf("%s?name=j%d", url, names.Add(1))
 		return func() journal.Journal {
 			o := redis.Options{URL: name, Lease: time.Minute}
@@ -65,7 +65,9 @@ func conformance(t *testing.T, url string, more func(*redis.Options)) {
 			}
 			return lead(t, o)
 		}
-	})
+	}
+	journaltest.Run(t, place)
+	journaltest.RunRestore(t, place)
 }
 
 func TestJournal(t *testing.T) {

@@ -93,3 +93,29 @@ redis.call('XTRIM', KEYS[2], 'MINID', string.format('%d-0', seq + 1))
 if KEYS[4] ~= KEYS[3] then redis.call('EXPIRE', KEYS[4], 60) end
 return {'ok'}
 `)
+
+// plant makes a snapshot, whose parts are stored already, the beginning of an empty
+// journal. KEYS meta, parts. ARGV holder, seq, number of parts, checksum, chain. Answers: ok;
+// deposed HOLDER; sequence LAST; parts FOUND.
+var plant = redis.NewScript(`
+local m = redis.call('HMGET', KEYS[1], 'holder', 'last', 'snap_key', 'chain')
+if m[1] ~= ARGV[1] then return {'deposed', m[1] or 'nobody'} end
+if m[4] == ARGV[5] and m[2] == ARGV[2] then return {'ok'} end
+if m[2] ~= '0' or m[3] then return {'sequence', m[2]} end
+local found = redis.call('LLEN', KEYS[2])
+if found ~= tonumber(ARGV[3]) then return {'parts', tostring(found)} end
+redis.call('PERSIST', KEYS[2])
+redis.call('HSET', KEYS[1], 'last', ARGV[2], 'chain', ARGV[5], 'acked', ARGV[2], 'snap', ARGV[2], 'snap_chain', ARGV[5], 'snap_key', KEYS[2], 'snap_parts', ARGV[3], 'snap_sum', ARGV[4])
+return {'ok'}
+`)
+
+// adopt moves a journal to another site, while nobody leads. KEYS meta, lease. ARGV site,
+// version. Answers: ok WAS; held LEASE; version VERSION.
+var adopt = redis.NewScript(`
+local m = redis.call('HMGET', KEYS[1], 'version', 'site')
+if not m[1] or m[1] ~= ARGV[2] then return {'version', m[1] or 'none'} end
+local lease = redis.call('GET', KEYS[2])
+if lease then return {'held', lease} end
+redis.call('HSET', KEYS[1], 'site', ARGV[1])
+return {'ok', m[2] or ''}
+`)
