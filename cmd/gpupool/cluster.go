@@ -134,8 +134,9 @@ func (c *cluster) turns(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := c.lead(ctx, lost); err != nil && ctx.Err() == nil {
-			c.log.Error("this server stops leading", "err", err)
+		failed := c.lead(ctx, lost)
+		if failed != nil && ctx.Err() == nil {
+			c.log.Error("this server stops leading", "err", failed)
 		}
 		bound, done := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
 		if err := c.journal.Resign(bound); err != nil {
@@ -145,6 +146,9 @@ func (c *cluster) turns(ctx context.Context) error {
 		c.leader.Store(nil)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if no, is := errors.AsType[*refusal](failed); is {
+			return no.error
 		}
 	}
 }
@@ -227,6 +231,9 @@ func (c *cluster) open(ctx context.Context) (*host.Host, error) {
 	}
 }
 
+// refusal ends a server that must not lead, as only a person can put that right.
+type refusal struct{ error }
+
 // lead decides, until the lead is lost or ctx ends.
 func (c *cluster) lead(ctx context.Context, lost <-chan struct{}) error {
 	began := time.Now()
@@ -245,6 +252,9 @@ func (c *cluster) lead(ctx context.Context, lost <-chan struct{}) error {
 		return err
 	}
 	c.host = h
+	if err := notOlder(h, filepath.Join(c.o.Config.Server.Data, "run")); err != nil {
+		return &refusal{err}
+	}
 	if c.traces != nil {
 		c.traces.Follow(h)
 	}
@@ -282,14 +292,11 @@ func (c *cluster) begin(ctx context.Context) error {
 		return err
 	}
 	firstHosts(ctx, c.host)
-	if err := c.serveAs(ctx, true); err != nil {
-		return err
-	}
-	c.watch.Role(true, 0, 0)
 	if err := writeServerFile(c.o.Config.Server.Data, urlOf(c.listener.Addr())); err != nil {
 		c.log.Warn("clients will not find the server by themselves", "err", err)
 	}
-	return nil
+	c.watch.Role(true, 0, 0)
+	return c.serveAs(ctx, true)
 }
 
 // lagEvery is how often a follower looks where the others are.

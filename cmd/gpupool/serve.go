@@ -97,6 +97,9 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if s.host, err = host.Open(ctx, cfg); err != nil {
 		return err
 	}
+	if err := notOlder(s.host, filepath.Join(data, "run")); err != nil {
+		return err
+	}
 	watch.Seed(s.host)
 	return runServer(ctx, s)
 }

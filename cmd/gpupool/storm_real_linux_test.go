@@ -271,7 +271,7 @@ func (s *storm) leader(ctx context.Context) (leader *member) {
 // settle waits until all is well.
 func (s *storm) settle(ctx context.Context) {
 	s.t.Helper()
-	for end := time.Now().Add(90 * time.Second); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
 		if s.primary() != nil && s.leader(ctx) != nil {
 			return
 		}
@@ -279,6 +279,11 @@ func (s *storm) settle(ctx context.Context) {
 	for _, r := range s.redis {
 		log, _ := os.ReadFile(filepath.Join(r.dir, "log"))
 		s.t.Logf("%s said:\n%s", r.addr, log[max(0, len(log)-3000):])
+	}
+	for _, m := range s.servers {
+		addr := strings.Split(strings.TrimPrefix(m.url, "http://"), ":")[0]
+		log, _ := os.ReadFile(filepath.Join(s.dir, "sentinel-"+s.nodes[m]+".conf.log"))
+		s.t.Logf("%s is a %q; its sentinel says:\n%s\n%s", m.url, m.role(ctx, s.http), s.cli(addr, "26379", "sentinel", "master", "primary"), log[max(0, len(log)-2000):])
 	}
 	s.t.Fatal("the servers and the store did not come together again")
 }

@@ -160,7 +160,7 @@ func (j *Journal) begin(ctx context.Context, t *term) error {
 	lost, known := j.seen.after(t.at)
 	j.mu.Unlock()
 	go j.renewing(t)
-	err := error(nil)
+	err := j.recall() // servers that share the file may have seen more than this one
 	for n := 0; known && n < len(lost) && err == nil; n += pageRecords {
 		var records [][]byte
 		for _, k := range lost[n:min(n+pageRecords, len(lost))] {

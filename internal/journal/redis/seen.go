@@ -38,7 +38,11 @@ func (j *Journal) recall() error {
 		return &journal.Error{Code: journal.ErrFailed, Err: err, Msg: fmt.Sprintf("%s, which says how far the journal was, cannot be read (%s): "+
 			"remove it if the journal was surely not put back to older data", j.o.Seen, err)}
 	}
-	j.saved = place{f.Acknowledged, chain(c)}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if f.Acknowledged >= j.saved.seq { // a slower server may have written after a faster one
+		j.saved = place{f.Acknowledged, chain(c)}
+	}
 	return nil
 }
 
