@@ -94,7 +94,8 @@ type cluster struct {
 
 	handles atomic.Pointer[http.Handler]
 	leader  atomic.Pointer[string] // its URL; nil while none is known
-	foreign atomic.Bool            // the tasks run where this server cannot see them
+	decides atomic.Pointer[host.Host]
+	foreign atomic.Bool // the tasks run where this server cannot see them
 }
 
 func newCluster(s server, cfg host.Config, j *redis.Journal) *cluster {
@@ -115,11 +116,27 @@ func (c *cluster) run(ctx context.Context) error {
 	}()
 	go c.watch.Run(ctx)
 	c.o.Ready(c.url, c.o.Config.Server.Data, c.hardware)
+	stopping := tellSystemd(ctx, c.alive, c.url, c.log)
 	err := c.turns(ctx)
+	stopping()
 	bound, done := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
 	defer done()
 	if e := srv.Shutdown(bound); e != nil {
 		srv.Close() //nolint:errcheck // nothing is left to do about it
+	}
+	return err
+}
+
+// alive asks the host that decides, if there is one: a lead that ends is no fault, and one
+// who follows waits through whatever the store does.
+func (c *cluster) alive(ctx context.Context) error {
+	h := c.decides.Load()
+	if h == nil {
+		return nil
+	}
+	err := turning(h)(ctx)
+	if c.decides.Load() != h {
+		return nil
 	}
 	return err
 }
@@ -265,8 +282,10 @@ func (c *cluster) lead(ctx context.Context, lost <-chan struct{}) error {
 	}()
 	err = c.begin(ctx)
 	if err == nil {
+		c.decides.Store(h)
 		c.log.Info("this server leads", "url", c.url, "after", time.Since(began).Round(time.Millisecond), "facts", h.LastEvent())
 		<-ctx.Done()
+		c.decides.Store(nil)
 	}
 	cancel()
 	c.handle(unavailable("this server leads no more: try again in a moment"))

@@ -186,7 +186,7 @@ func runServer(ctx context.Context, s server) error {
 		s.log.Warn("the API can be reached from other machines, and there is no TLS yet: tokens cross the network readable; put a proxy with TLS in front", "address", url)
 	}
 	s.o.Ready(url, s.o.Config.Server.Data, s.hardware)
-	stopping := tellSystemd(ctx, s.host, url, s.log)
+	stopping := tellSystemd(ctx, turning(s.host), url, s.log)
 	<-ctx.Done()
 	stopping()
 	bound, done := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)

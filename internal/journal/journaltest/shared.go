@@ -33,6 +33,7 @@ func RunShared(t *testing.T, place func(t *testing.T) Place) {
 		{"one leads, and the next when it resigns", oneLeads}, {"who does not lead writes nothing", bystander},
 		{"a deposed leader never writes again", deposed}, {"a leader leads again after another", again},
 		{"a follower is told what comes", follow}, {"a follower that is far behind begins again", farBehind},
+		{"a follower that is behind a snapshot hears of it", behindAll},
 		{"a follower of nothing begins with nothing", fromNothing}, {"the end of a journal ends its lead", closing},
 	} {
 		t.Run(x.name, func(t *testing.T) { x.test(t, place(t)) })
@@ -234,6 +235,21 @@ func farBehind(t *testing.T, p Place) {
 	h.wait(t, "reset 4 1-4", "5 five")
 	appendAll(t, a, "six")
 	h.wait(t, "reset 4 1-4", "5 five", "6 six")
+	stop()
+	must(t, errors.Join(a.Close(), b.Close()))
+}
+
+// behindAll has nothing after the snapshot, so that no record shows that some are missing.
+func behindAll(t *testing.T, p Place) {
+	a, b := p.Open(), p.Open()
+	leads(t, a, "http://a")
+	appendAll(t, a, "one", "two")
+	_, err := load(b)
+	must(t, err)
+	appendAll(t, a, "three")
+	must(t, a.Snapshot(ctx, 3, []byte("1-3")))
+	h, stop := following(t, b, 2)
+	h.wait(t, "reset 3 1-3")
 	stop()
 	must(t, errors.Join(a.Close(), b.Close()))
 }

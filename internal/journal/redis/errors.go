@@ -16,7 +16,7 @@ import (
 // transient marks a failure that may be over at the next try.
 type transient struct{ err error }
 
-func (t *transient) Error() string { return t.err.Error() }
+func (t *transient) Error() string { return fmt.Sprint(t.err) }
 
 func (t *transient) Unwrap() error { return t.err }
 

@@ -317,28 +317,110 @@ func TestAnotherWay(t *testing.T) {
 	}
 }
 
-// What is asked of replicas is waited for.
+// What is asked of replicas is waited for: without them nothing counts, and nobody leads.
 func TestReplicas(t *testing.T) {
 	s := redistest.Start(t)
-	j := open(t, redis.Options{URL: s.URL(), MinReplicas: 1, Lease: 700 * time.Millisecond})
-	leads(t, j)
-	if _, err := j.Append(ctx, [][]byte{[]byte("alone")}); code(err) != journal.ErrFailed {
-		t.Fatalf("without a replica an append got %v, want %s", err, journal.ErrFailed)
+	o := redis.Options{URL: s.URL(), MinReplicas: 1, Lease: 500 * time.Millisecond}
+	j := open(t, o)
+	bound, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if _, err := j.Lead(bound, "http://alone"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("without a replica Lead got %v, want it to wait", err)
 	}
 	r := redistest.Start(t, "replicaof", fmt.Sprintf("127.0.0.1 %d", s.Port))
-	for !strings.Contains(r.Do("INFO", "replication"), "master_link_status:up") {
-		time.Sleep(10 * time.Millisecond)
-	}
-	j2 := lead(t, redis.Options{URL: s.URL(), MinReplicas: 1, Lease: time.Minute})
-	if _, err := j2.Append(ctx, [][]byte{[]byte("copied")}); err != nil {
+	linked(r)
+	leads(t, j)
+	if _, err := j.Append(ctx, [][]byte{[]byte("copied")}); err != nil {
 		t.Fatal(err)
 	}
-	if got := recordsOf(t, open(t, redis.Options{URL: r.URL()})); !slices.Equal(got, []string{"alone", "copied"}) {
+	r.Signal(syscall.SIGSTOP)
+	if _, err := j.Append(ctx, [][]byte{[]byte("here alone")}); code(err) != journal.ErrFailed {
+		t.Fatalf("without its replica an append got %v, want %s", err, journal.ErrFailed)
+	}
+	r.Signal(syscall.SIGCONT)
+	linked(r)
+	leads(t, j)
+	if got := recordsOf(t, open(t, redis.Options{URL: r.URL()})); !slices.Equal(got, []string{"copied", "here alone"}) {
 		t.Fatalf("the replica holds %q", got)
 	}
 	_, err := redis.Open(ctx, redis.Options{URL: s.URL(), Fsync: true})
 	if version := s.Do("INFO", "server"); strings.Contains(version, "redis_version:7.0") && (code(err) != journal.ErrFailed || !strings.Contains(err.Error(), "7.2")) {
 		t.Fatalf("got %v, want it refused with the version that it takes", err)
+	}
+}
+
+// A lost reply does not make a record count before the replicas have it.
+func TestReplicasAfterLostReply(t *testing.T) {
+	s := redistest.Start(t)
+	r := redistest.Start(t, "replicaof", fmt.Sprintf("127.0.0.1 %d", s.Port))
+	linked(r)
+	w := newWire(t, s.Sock)
+	j := lead(t, redis.Options{URL: "redis://" + w.addr, MinReplicas: 1, Lease: time.Second})
+	r.Signal(syscall.SIGSTOP)
+	cuts := 0
+	w.set(func(request bool, b []byte) bool {
+		if !request && strings.Contains(string(b), "ok\r\n$1\r\n1") && cuts < 1 { // ok 1: it is stored, and the next try comes by another connection
+			cuts++
+			return true
+		}
+		return false
+	})
+	if last, err := j.Append(ctx, [][]byte{[]byte("here alone")}); err == nil {
+		t.Fatalf("record %d counts, and the replica stands still", last)
+	}
+	if cuts == 0 {
+		t.Fatal("no reply was cut: the test does not test")
+	}
+	r.Signal(syscall.SIGCONT)
+	linked(r)
+	w.set(nil)
+	leads(t, j) // whoever leads next lets it count, once the replica has it
+	if got := recordsOf(t, open(t, redis.Options{URL: r.URL()})); !slices.Equal(got, []string{"here alone"}) {
+		t.Fatalf("the replica holds %q", got)
+	}
+}
+
+// Parts of a snapshot that come late, when it counts already, change nothing: a network
+// that was cut delivers what was sent long ago.
+func TestLateParts(t *testing.T) {
+	s := redistest.Start(t)
+	w := newWire(t, s.Sock)
+	j := lead(t, redis.Options{URL: "redis://" + w.addr})
+	var late []byte
+	w.set(func(request bool, b []byte) bool {
+		if request && late == nil && strings.Contains(string(b), "the whole state") {
+			late = slices.Clone(b)
+			return true
+		}
+		return false
+	})
+	if _, err := j.Append(ctx, [][]byte{[]byte("one")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Snapshot(ctx, 1, []byte("the whole state")); err != nil {
+		t.Fatal(err)
+	}
+	if late == nil {
+		t.Fatal("nothing was late: the test does not test")
+	}
+	c, err := net.Dial("unix", s.Sock) //nolint:noctx // on this machine
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write(late); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	if ttl := s.Do("EVAL", `return redis.call('TTL', redis.call('HGET', KEYS[1], 'snap_key'))`, "1", "gpupool:{gpupool}:meta"); ttl != "-1" {
+		t.Errorf("the snapshot that counts will be gone in %s s", ttl)
+	}
+	state := ""
+	err = j.Load(ctx, func(_ uint64, b []byte) error { state = string(b); return nil }, func(uint64, []byte) error { return nil })
+	if err != nil || state != "the whole state" {
+		t.Errorf("the snapshot is %q, %v", state, err)
 	}
 }
 
@@ -351,7 +433,7 @@ func TestDamage(t *testing.T) {
 			redis.call('COPY', KEYS[1]..'facts', KEYS[1]..'x'); redis.call('DEL', KEYS[1]..'facts')
 			for _, e in ipairs(redis.call('XRANGE', KEYS[1]..'x', '-', '+')) do redis.call('XADD', KEYS[1]..'facts', e[1], unpack(e[2])) end
 			redis.call('XADD', KEYS[1]..'facts', '3-0', 'd', 'changed', 'c', c, 't', '1')`, "record 3 does not match"},
-		{"a part of the snapshot is gone", `redis.call('RPOP', redis.call('HGET', KEYS[1]..'meta', 'snap_key'))`, "snapshot at record 1"},
+		{"a part of the snapshot is gone", `redis.call('HDEL', redis.call('HGET', KEYS[1]..'meta', 'snap_key'), '0')`, "snapshot at record 1"},
 		{"not a record", `redis.call('XADD', KEYS[1]..'facts', '4-7', 'x', 'y'); redis.call('HSET', KEYS[1]..'meta', 'last', '4')`, "not a record"},
 		{"a newer format", `redis.call('HSET', KEYS[1]..'meta', 'version', '2')`, "format 2"},
 	} {

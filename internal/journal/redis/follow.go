@@ -137,6 +137,8 @@ func (f *follower) check(ctx context.Context) error {
 	f.j.mu.Unlock()
 	f.j.remember()
 	switch {
+	case m.snap > f.at.seq: // what comes next here is no longer kept
+		f.again = true
 	case m.last == f.at.seq && m.chain != f.at.chain:
 		f.again = true
 	case m.last < f.at.seq && s.Leader != "": // whoever leads has put back what it had

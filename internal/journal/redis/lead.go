@@ -66,7 +66,7 @@ func (j *Journal) Lead(ctx context.Context, url string) (<-chan struct{}, error)
 	if strings.ContainsAny(url, " \n") {
 		return nil, fmt.Errorf("the address %q of this server cannot be told to others: it holds a space", url)
 	}
-	behind := time.Time{}
+	var behind, said time.Time
 	for {
 		if err := j.enter(ctx); err != nil {
 			return nil, err
@@ -91,6 +91,11 @@ func (j *Journal) Lead(ctx context.Context, url string) (<-chan struct{}, error)
 				return nil, err
 			}
 			wait = j.o.Lease / 2
+		case ours && (e.Code == journal.ErrDeposed || passes(err)): // at its very beginning
+			if time.Since(said) > time.Minute {
+				said = time.Now()
+				j.o.Log.Warn("this server had the lead, and could not begin: it tries again", "err", err)
+			}
 		case ours:
 			return nil, err
 		case err != nil && !passes(err):
@@ -173,6 +178,9 @@ func (j *Journal) begin(ctx context.Context, t *term) error {
 	}
 	if err == nil {
 		err = j.compare(ctx, t.at)
+	}
+	if err == nil && (j.o.MinReplicas > 0 || j.o.Fsync) {
+		err = j.add(ctx, t, nil) // the last leader may have gone before it knew that its records are safe: here they count
 	}
 	if err != nil {
 		j.end(t)

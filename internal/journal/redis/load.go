@@ -64,10 +64,15 @@ func (j *Journal) Snapshot(ctx context.Context, seq uint64, state []byte) error 
 // storeParts stores a state that does not count yet.
 func (j *Journal) storeParts(ctx context.Context, t *term, state []byte) (key string, parts int, err error) {
 	t.snaps++
-	key = fmt.Sprintf("%s%s-%d", j.keys.snap, t.token, t.snaps)
+	key = fmt.Sprintf("%s%s-%d", j.keys.snap, t.holder, t.snaps)
 	for part := range slices.Chunk(state, partBytes) {
-		at := parts
-		_, err := j.run(ctx, t, func(ctx context.Context) ([]string, error) { return []string{"ok"}, j.storePart(ctx, key, at, part) })
+		_, err := j.run(ctx, t, func(ctx context.Context) ([]string, error) {
+			node, err := j.node(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return words(stash.Eval(ctx, node, []string{j.keys.meta, key}, t.holder, parts, part, int(leftovers.Seconds())))
+		})
 		if err != nil {
 			return "", 0, err
 		}
@@ -104,24 +109,6 @@ func (j *Journal) Restore(ctx context.Context, seq uint64, state []byte) error {
 	}
 	t.at = at
 	return nil
-}
-
-// storePart puts a part at the end of its list, once.
-func (j *Journal) storePart(ctx context.Context, key string, at int, part []byte) error {
-	node, err := j.node(ctx)
-	if err != nil {
-		return err
-	}
-	have, err := node.LLen(ctx, key).Result()
-	if err != nil || have > int64(at) { // it is there: only the reply was lost
-		return err
-	}
-	_, err = node.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.RPush(ctx, key, part)
-		p.Expire(ctx, key, leftovers)
-		return nil
-	})
-	return err
 }
 
 func sum(b []byte) string { return strconv.FormatUint(uint64(crc32.Checksum(b, castagnoli)), 16) }
@@ -231,12 +218,17 @@ func (j *Journal) snapshot(ctx context.Context, m metaOf) ([]byte, error) {
 	}
 	var state []byte
 	for at := 0; at < m.snapParts; at += pageParts {
-		parts, err := node.LRange(ctx, m.snapKey, int64(at), int64(min(at+pageParts, m.snapParts)-1)).Result()
+		var names []string
+		for n := at; n < min(at+pageParts, m.snapParts); n++ {
+			names = append(names, strconv.Itoa(n))
+		}
+		parts, err := node.HMGet(ctx, m.snapKey, names...).Result()
 		if err != nil {
 			return nil, j.translate("read", err)
 		}
 		for _, p := range parts {
-			state = append(state, p...)
+			text, _ := p.(string) // one that is gone is found by the checksum
+			state = append(state, text...)
 		}
 	}
 	if sum(state) != m.snapSum {

@@ -195,7 +195,7 @@ func (j *Journal) run(ctx context.Context, t *term, f func(context.Context) ([]s
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		left := t.left()
 		if waited := time.Since(began); waited > patience*j.o.Lease {
-			return nil, &journal.Error{Code: journal.ErrFailed, Err: t.trouble(), Msg: fmt.Sprintf("journal %s could not store for %s (%v). Whether it did in the end, whoever leads next finds out",
+			return nil, &journal.Error{Code: journal.ErrFailed, Err: &transient{t.trouble()}, Msg: fmt.Sprintf("journal %s could not store for %s: %v. Whether it did in the end, whoever leads next finds out",
 				j.name, waited.Round(time.Second), t.trouble())}
 		}
 		if left <= 0 {

@@ -10,7 +10,7 @@ import "github.com/redis/go-redis/v9"
 //	       that was given), holder (TOKEN:SERVER), site
 //	facts  stream: a record has the id SEQ-0 and the fields d (bytes), c (chain), t (token)
 //	lease  string with an expiry: SERVER TOKEN URL
-//	snap:* lists of parts of a snapshot; meta says which counts
+//	snap:* hashes with the parts of a snapshot, by number; meta says which counts
 //
 // They answer a list whose first word says what happened.
 
@@ -52,12 +52,16 @@ return {'ok'}
 // add appends records, and knows its own repetition: after a lost reply the same call is
 // answered as the first one was. KEYS meta, facts. ARGV holder, token, the last record
 // expected, its chain, the chain after, then chain and bytes of each record. Answers: ok LAST;
-// deposed HOLDER; sequence LAST.
+// deposed HOLDER; sequence LAST. With no records it stores nothing, and those before it
+// can be waited for.
 var add = redis.NewScript(`
 local m = redis.call('HMGET', KEYS[1], 'holder', 'last', 'chain')
 if m[1] ~= ARGV[1] then return {'deposed', m[1] or 'nobody'} end
 local last, expected, n = tonumber(m[2]), tonumber(ARGV[3]), (#ARGV - 5) / 2
-if last == expected + n and m[3] == ARGV[5] then return {'ok', m[2]} end
+if last == expected + n and m[3] == ARGV[5] then
+  redis.call('HSET', KEYS[1], 'acked', ARGV[3]) -- WAIT waits for what its own connection wrote, and else for nothing
+  return {'ok', m[2]}
+end
 if last ~= expected or m[3] ~= ARGV[4] then return {'sequence', m[2]} end
 for i = 1, n do
   redis.call('XADD', KEYS[2], string.format('%d-0', last + i), 'd', ARGV[5 + 2 * i], 'c', ARGV[4 + 2 * i], 't', ARGV[2])
@@ -67,16 +71,29 @@ redis.call('HSET', KEYS[1], 'last', now, 'chain', ARGV[5], 'acked', ARGV[3])
 return {'ok', now}
 `)
 
+// stash stores a part of a snapshot that does not count yet. One that comes late, again,
+// changes nothing: a part has its number, and a snapshot that counts is left alone. KEYS
+// meta, parts. ARGV holder, number, bytes, seconds until it is gone by itself. Answers: ok;
+// deposed HOLDER.
+var stash = redis.NewScript(`
+local m = redis.call('HMGET', KEYS[1], 'holder', 'snap_key')
+if m[1] ~= ARGV[1] then return {'deposed', m[1] or 'nobody'} end
+if m[2] == KEYS[2] then return {'ok'} end
+redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
+redis.call('EXPIRE', KEYS[2], ARGV[4])
+return {'ok'}
+`)
+
 // swap puts a snapshot, whose parts are stored already, in place of the older one, and
 // drops the records that it stands for. A reader of the older one has a minute to end.
 // KEYS meta, facts, new parts, old parts. ARGV holder, seq, number of parts, checksum. Answers:
 // ok; deposed HOLDER; sequence SNAP LAST; parts FOUND; missing.
 var swap = redis.NewScript(`
-local m = redis.call('HMGET', KEYS[1], 'holder', 'last', 'chain', 'snap', 'snap_chain')
+local m = redis.call('HMGET', KEYS[1], 'holder', 'last', 'chain', 'snap', 'snap_chain', 'snap_key')
 if m[1] ~= ARGV[1] then return {'deposed', m[1] or 'nobody'} end
 local seq, last, was = tonumber(ARGV[2]), tonumber(m[2]), tonumber(m[4] or '0')
 if seq > last or seq < was then return {'sequence', m[4] or '0', m[2]} end
-local found = redis.call('LLEN', KEYS[3])
+local found = redis.call('HLEN', KEYS[3])
 if found ~= tonumber(ARGV[3]) then return {'parts', tostring(found)} end
 local chain = m[3]
 if seq == was then
@@ -90,7 +107,7 @@ end
 redis.call('PERSIST', KEYS[3])
 redis.call('HSET', KEYS[1], 'snap', ARGV[2], 'snap_chain', chain, 'snap_key', KEYS[3], 'snap_parts', ARGV[3], 'snap_sum', ARGV[4])
 redis.call('XTRIM', KEYS[2], 'MINID', string.format('%d-0', seq + 1))
-if KEYS[4] ~= KEYS[3] then redis.call('EXPIRE', KEYS[4], 60) end
+if KEYS[4] ~= KEYS[3] and KEYS[4] == m[6] then redis.call('EXPIRE', KEYS[4], 60) end
 return {'ok'}
 `)
 
@@ -102,7 +119,7 @@ local m = redis.call('HMGET', KEYS[1], 'holder', 'last', 'snap_key', 'chain')
 if m[1] ~= ARGV[1] then return {'deposed', m[1] or 'nobody'} end
 if m[4] == ARGV[5] and m[2] == ARGV[2] then return {'ok'} end
 if m[2] ~= '0' or m[3] then return {'sequence', m[2]} end
-local found = redis.call('LLEN', KEYS[2])
+local found = redis.call('HLEN', KEYS[2])
 if found ~= tonumber(ARGV[3]) then return {'parts', tostring(found)} end
 redis.call('PERSIST', KEYS[2])
 redis.call('HSET', KEYS[1], 'last', ARGV[2], 'chain', ARGV[5], 'acked', ARGV[2], 'snap', ARGV[2], 'snap_chain', ARGV[5], 'snap_key', KEYS[2], 'snap_parts', ARGV[3], 'snap_sum', ARGV[4])
