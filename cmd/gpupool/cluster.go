@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gpupool/gpupool/internal/cli"
+	"github.com/gpupool/gpupool/internal/config"
 	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/journal"
@@ -47,10 +48,9 @@ func openJournal(ctx context.Context, o cli.ServeOptions, log *slog.Logger) (jou
 	if err != nil {
 		return nil, nil, err
 	}
-	j, err := redis.Open(ctx, redis.Options{
-		URL: c.URL, PasswordFile: c.PasswordFile, SentinelPasswordFile: c.SentinelPassword, MinReplicas: c.MinReplicas, Fsync: c.WaitFor == "disk",
-		Lease: time.Duration(c.Lease), Site: site, Seen: seen, Log: log,
-	})
+	ro := redisOptions(c)
+	ro.Site, ro.Seen, ro.Log = site, seen, log
+	j, err := redis.Open(ctx, ro)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,6 +62,14 @@ func openJournal(ctx context.Context, o cli.ServeOptions, log *slog.Logger) (jou
 		log.Warn("Redis can lose acknowledged work: " + r)
 	}
 	return j, j, nil
+}
+
+// redisOptions are the settings of a shared journal.
+func redisOptions(c config.Journal) redis.Options {
+	return redis.Options{
+		URL: c.URL, PasswordFile: c.PasswordFile, SentinelPasswordFile: c.SentinelPassword, MinReplicas: c.MinReplicas,
+		Fsync: c.WaitFor == "disk", Lease: time.Duration(c.Lease),
+	}
 }
 
 func exists(path string) bool {

@@ -82,7 +82,8 @@ func openToLook(ctx context.Context, o cli.JournalOptions, writes bool) (journal
 	c := o.Config.Journal
 	switch {
 	case redis.Is(o.Address):
-		ro := redis.Options{URL: o.Address, PasswordFile: c.PasswordFile, SentinelPasswordFile: c.SentinelPassword, MinReplicas: c.MinReplicas, Lease: time.Duration(c.Lease)}
+		ro := redisOptions(c)
+		ro.URL = o.Address
 		if o.Do == cli.JournalAdopt {
 			if err := makeDataDir(o.Data); err != nil {
 				return nil, err

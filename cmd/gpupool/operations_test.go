@@ -42,8 +42,8 @@ systemctl() { # start, stop or restart UNIT
     return 1 ;;
   esac
 }
-state() { set +x; until gpupool get "$1" | tee "$W/got" | grep -q "^state  *$2"; do sleep 0.05; done; cat "$W/got"; set -x; }
-running() { set +x; until gpupool ps | grep -q "^$1 .* running "; do sleep 0.05; done; set -x; }
+state() { set +x; until gpupool get "$1" >"$W/got" 2>&1 && grep -q "^state  *$2" "$W/got"; do sleep 0.05; done; cat "$W/got"; set -x; }
+running() { state "$1" running; }
 `
 
 // stories are what happens before and after the commands of each section.
@@ -53,10 +53,10 @@ var stories = map[string]struct{ before, after string }{
 		"running 1",
 	},
 	"Restore of one server": {
-		`systemctl start gpupool; gpupool submit --gpus 1/7 -- sleep 300; running 1
+		`systemctl start gpupool; gpupool submit --gpus 1/7 -- sleep 300; gpupool submit --hold --gpus 1/7 -- sleep 300; running 1
 systemctl stop gpupool; gpupool journal export "$BACKUPS/gpupool.journal"; systemctl start gpupool
-gpupool submit --gpus 1/7 -- sleep 300; running 2`,
-		"running 1; ! gpupool get 2",
+gpupool submit --gpus 1/7 -- sleep 300; running 3`,
+		"state 1 failed; gpupool release 2; running 2; ! gpupool get 3",
 	},
 	"Upgrade of one server": {
 		"systemctl start gpupool; gpupool submit --gpus 1/7 -- sleep 300; running 1",
@@ -72,12 +72,12 @@ gpupool submit --gpus 1/7 -- sleep 300; running 2`,
 	},
 	"Restore of a shared journal": {
 		`printf 'journal: {url: "%s"}\n' "$JOURNAL" >> "$CONFIG"
-systemctl start gpupool; gpupool submit --gpus 1/7 -- sleep 300; running 1
+systemctl start gpupool; gpupool submit --gpus 1/7 -- sleep 300; gpupool submit --hold --gpus 1/7 -- sleep 300; running 1
 gpupool journal export "$BACKUPS/shared.journal" "$JOURNAL"
-gpupool submit --gpus 1/7 -- sleep 300; running 2; sleep 1.2
+gpupool submit --gpus 1/7 -- sleep 300; running 3; sleep 1.2
 systemctl stop gpupool; redis-cli -p "$REDIS_PORT" flushall
 ! gpupool serve --config "$CONFIG" --listen 127.0.0.1:0 2> refused; grep -q 'has lost what was acknowledged' refused`,
-		"running 1; ! gpupool get 2",
+		"state 1 failed; gpupool release 2; running 2; ! gpupool get 3",
 	},
 	"Failover": {
 		"systemctl start gpupool-a; systemctl start gpupool-b; gpupool submit --gpus 1/7 -- sleep 300; running 1",
@@ -93,7 +93,7 @@ systemctl stop gpupool; cp "$GPUPOOL_DATA/journal.db" older.db; systemctl start 
 gpupool submit --gpus 1/7 -- sleep 300; running 2; systemctl stop gpupool
 cp older.db "$GPUPOOL_DATA/journal.db"
 ! gpupool serve --config "$CONFIG" --listen 127.0.0.1:0 2> refused; grep -q 'the journal is older than what ran here' refused`,
-		"running 1; ! gpupool get 2",
+		"state 1 failed; ! gpupool get 2",
 	},
 	"A look inside": {
 		"systemctl start gpupool; gpupool submit --gpus 1/7 -e SECRET=hidden -- true; gpupool wait 1 2>/dev/null || until gpupool get 1 | grep -q succeeded; do sleep 0.05; done; systemctl stop gpupool\n" +
