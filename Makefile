@@ -42,6 +42,10 @@ test: setup race prometheus systemd redis browser ## run every test with the rac
 	@cd deploy/grafana && go vet ./... && go test ./...
 	@cd tools/asynq && go vet ./...
 
+.PHONY: storm-real
+storm-real: setup redis ## 100 faults against three servers and a Redis with replicas, in network namespaces (a quarter of an hour)
+	@GPUPOOL_STORM_FAULTS=100 go test -count 1 -timeout 60m -v -run '^TestRealStorm$$' ./cmd/gpupool
+
 .PHONY: lint
 lint: setup ## go vet, golangci-lint, and the architecture tests
 	@go vet ./...

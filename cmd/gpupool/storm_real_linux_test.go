@@ -30,9 +30,9 @@ import (
 // acknowledgement is checked: nothing may be lost, run twice, or written by a server
 // that led no more. GPUPOOL_STORM_FAULTS says how many faults (make storm-real: 100).
 func TestRealStorm(t *testing.T) {
-	faults := 12
+	faults := 6
 	if testing.Short() {
-		faults = 4
+		faults = 3
 	}
 	if s := os.Getenv("GPUPOOL_STORM_FAULTS"); s != "" {
 		var err error
