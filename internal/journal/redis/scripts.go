@@ -59,7 +59,7 @@ local m = redis.call('HMGET', KEYS[1], 'holder', 'last', 'chain')
 if m[1] ~= ARGV[1] then return {'deposed', m[1] or 'nobody'} end
 local last, expected, n = tonumber(m[2]), tonumber(ARGV[3]), (#ARGV - 5) / 2
 if last == expected + n and m[3] == ARGV[5] then
-  redis.call('HSET', KEYS[1], 'acked', ARGV[3]) -- WAIT waits for what its own connection wrote, and else for nothing
+  redis.call('HSET', KEYS[1], 'acked', ARGV[3]) -- WAIT promises only what its own connection wrote
   return {'ok', m[2]}
 end
 if last ~= expected or m[3] ~= ARGV[4] then return {'sequence', m[2]} end
