@@ -142,8 +142,15 @@ func (c *cluster) alive(ctx context.Context) error {
 	if h == nil {
 		return nil
 	}
-	err := turning(h)(ctx)
-	if c.decides.Load() != h {
+	if err := turning(h)(ctx); err != nil && c.decides.Load() == h {
+		return err
+	}
+	return nil
+}
+
+// unlessOver is an error that is not just the end of ctx.
+func unlessOver(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
 		return nil
 	}
 	return err
@@ -153,11 +160,8 @@ func (c *cluster) alive(ctx context.Context) error {
 func (c *cluster) turns(ctx context.Context) error {
 	for {
 		lost, err := c.follow(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return err
+		if err != nil || ctx.Err() != nil {
+			return unlessOver(ctx, err)
 		}
 		failed := c.lead(ctx, lost)
 		if failed != nil && ctx.Err() == nil {

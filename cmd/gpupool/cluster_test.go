@@ -63,7 +63,7 @@ func newMember(t *testing.T, data, journal string, more ...string) *member {
 
 func (m *member) start() {
 	m.t.Helper()
-	m.cmd = exec.Command(m.args[0], m.args[1:]...) //nolint:noctx // it ends by a signal
+	m.cmd = exec.Command(m.args[0], m.args[1:]...)
 	m.cmd.Stderr = &m.log
 	if err := m.cmd.Start(); err != nil {
 		m.t.Fatal(err)
@@ -98,7 +98,7 @@ func (m *member) role(ctx context.Context, c *http.Client) string {
 	if err != nil {
 		return ""
 	}
-	a.Body.Close() //nolint:errcheck // only the header counts
+	a.Body.Close()
 	return a.Header.Get(headerRole)
 }
 

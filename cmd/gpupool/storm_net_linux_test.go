@@ -34,7 +34,7 @@ func newNetwork(t *testing.T) *network {
 	}
 	redistest.Need(t, "ip", "nsenter", "redis-sentinel")
 	n := &network{t: t, prefix: fmt.Sprintf("gps%d", os.Getpid())}
-	if out, err := exec.Command("ip", "netns", "add", n.hub()).CombinedOutput(); err != nil { //nolint:noctx // at once
+	if out, err := exec.Command("ip", "netns", "add", n.hub()).CombinedOutput(); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("network namespaces cannot be made here, and CI must run this test: %v\n%s", err, out)
 		}
@@ -42,7 +42,7 @@ func newNetwork(t *testing.T) *network {
 	}
 	t.Cleanup(func() {
 		for _, node := range append(n.nodes, "h") {
-			exec.Command("ip", "netns", "del", n.prefix+node).Run() //nolint:errcheck,noctx // gone already, then
+			exec.Command("ip", "netns", "del", n.prefix+node).Run() //nolint:errcheck // gone already, then
 		}
 	})
 	n.ip("-n", n.hub(), "link", "add", "br0", "type", "bridge")
@@ -54,7 +54,7 @@ func (n *network) hub() string { return n.prefix + "h" }
 
 func (n *network) ip(args ...string) {
 	n.t.Helper()
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil { //nolint:noctx // at once
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 		n.t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
@@ -89,7 +89,7 @@ func (n *network) block(node string, off bool, addrs ...string) {
 
 // command runs a program on a machine; its process is the program itself.
 func (n *network) command(node, name string, args ...string) *exec.Cmd {
-	return exec.Command("nsenter", append([]string{"--net=/run/netns/" + n.prefix + node, name}, args...)...) //nolint:noctx // it ends by a signal
+	return exec.Command("nsenter", append([]string{"--net=/run/netns/" + n.prefix + node, name}, args...)...)
 }
 
 // dial connects from a machine.

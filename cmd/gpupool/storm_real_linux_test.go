@@ -78,7 +78,6 @@ type storm struct {
 	dir     string // of all that the run writes
 	out     string // each task appends to a file of its own here
 	redis   []*stormRedis
-	watch   []*exec.Cmd // sentinels
 	servers []*member
 	nodes   map[*member]string
 	http    *http.Client
@@ -199,7 +198,7 @@ func (s *storm) up(r *stormRedis) {
 
 // cli asks a Redis or a sentinel something, from the clients' machine.
 func (s *storm) cli(addr, port string, args ...string) string {
-	out, _ := s.net.command("c", "timeout", append([]string{"2", "redis-cli", "-h", addr, "-p", port, "--raw"}, args...)...).Output() //nolint:errcheck // no answer is one
+	out, _ := s.net.command("c", "timeout", append([]string{"2", "redis-cli", "-h", addr, "-p", port, "--raw"}, args...)...).Output()
 	return string(out)
 }
 
@@ -233,7 +232,7 @@ func (s *storm) start(ctx context.Context) {
 func (s *storm) primary() *stormRedis {
 	said := map[string]int{}
 	for _, m := range s.servers {
-		addr := strings.Split(strings.TrimPrefix(m.url, "http://"), ":")[0]
+		addr, _, _ := strings.Cut(strings.TrimPrefix(m.url, "http://"), ":")
 		if about := s.cli(addr, "26379", "sentinel", "master", "primary"); !strings.Contains(about, "num-other-sentinels\n2\n") || !strings.Contains(about, "flags\nmaster\n") {
 			return nil
 		}
@@ -281,7 +280,7 @@ func (s *storm) settle(ctx context.Context) {
 		s.t.Logf("%s said:\n%s", r.addr, log[max(0, len(log)-3000):])
 	}
 	for _, m := range s.servers {
-		addr := strings.Split(strings.TrimPrefix(m.url, "http://"), ":")[0]
+		addr, _, _ := strings.Cut(strings.TrimPrefix(m.url, "http://"), ":")
 		log, _ := os.ReadFile(filepath.Join(s.dir, "sentinel-"+s.nodes[m]+".conf.log"))
 		s.t.Logf("%s is a %q; its sentinel says:\n%s\n%s", m.url, m.role(ctx, s.http), s.cli(addr, "26379", "sentinel", "master", "primary"), log[max(0, len(log)-2000):])
 	}
@@ -335,14 +334,14 @@ func (s *storm) faults() []fault {
 			return func() { s.up(r) }
 		}},
 		{"the store fails over", true, 0, func() func() {
-			addr := strings.Split(strings.TrimPrefix(s.servers[0].url, "http://"), ":")[0]
+			addr, _, _ := strings.Cut(strings.TrimPrefix(s.servers[0].url, "http://"), ":")
 			s.cli(addr, "26379", "sentinel", "failover", "primary")
 			return func() {}
 		}},
 		{"the disk of the primary is full", true, time.Second, func() func() {
 			r := s.primary()
 			fill := filepath.Join(r.dir, "fill")
-			exec.Command("dd", "if=/dev/zero", "of="+fill, "bs=64k").Run() //nolint:errcheck,noctx // it ends when the disk is full, as an error
+			exec.Command("dd", "if=/dev/zero", "of="+fill, "bs=64k").Run() //nolint:errcheck // it ends when the disk is full, as an error
 			return func() {
 				os.Remove(fill) //nolint:errcheck // then the store does not come back, which is seen
 				r.end(syscall.SIGKILL)

@@ -61,10 +61,8 @@ A file that a server has open cannot be used: stop the server first; tasks go on
 	run := func(o JournalOptions, says func(w io.Writer, r JournalReport)) func(*cobra.Command, []string) error {
 		return func(c *cobra.Command, args []string) error { return a.journal(c.Context(), o, args, file, says) }
 	}
-	add := func(use, short string, o JournalOptions, args int, says func(w io.Writer, r JournalReport)) *cobra.Command {
-		sub := &cobra.Command{Use: use, Short: short, Args: cobra.RangeArgs(args, args+1), RunE: run(o, says)}
-		c.AddCommand(sub)
-		return sub
+	add := func(use, short string, o JournalOptions, args int, says func(w io.Writer, r JournalReport)) {
+		c.AddCommand(&cobra.Command{Use: use, Short: short, Args: cobra.RangeArgs(args, args+1), RunE: run(o, says)})
 	}
 	add("export FILE [ADDRESS]", "Write a copy of the journal into a file", JournalOptions{Do: JournalExport}, 1, func(w io.Writer, r JournalReport) {
 		fmt.Fprintf(w, "%s holds records up to %d of %s\n", r.File, r.Last, r.Journal)
@@ -79,7 +77,7 @@ A file that a server has open cannot be used: stop the server first; tasks go on
 		fmt.Fprintf(w, "%s has a snapshot at record %d; %d records were dropped\n", r.Journal, r.Last, r.Records)
 	})
 	add("adopt [ADDRESS]", "Let servers over this data folder lead a shared journal whose machine is gone", JournalOptions{Do: JournalAdopt}, 0, func(w io.Writer, r JournalReport) {
-		fmt.Fprintf(w, "%s: servers over this data folder may lead now; before it was %q. Tasks that ran there are started anew\n", r.Journal, r.Site)
+		fmt.Fprintf(w, "%s: servers over this data folder may lead now; before it was %q. What ran there is lost, and the pool says so\n", r.Journal, r.Site)
 	})
 	c.AddCommand(a.inspectCmd(&file))
 	c.PersistentFlags().StringVar(&file, "config", "", "configuration file of the server, for the journal's address and password")

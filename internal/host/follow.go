@@ -17,7 +17,7 @@ var ErrFarBehind = errors.New("the journal went on without this server: its stat
 // errFollows answers calls to a host that only follows.
 var errFollows = work.Errorf(work.CodeUnavailable, "this server does not lead: ask the one that does")
 
-// Follow, in place of Run, keeps the state as another server's journal says, until ctx
+// Follow keeps the state, in place of Run, as another server's journal says, until ctx
 // ends or the journal cannot be followed. Readers and subscribers see what they would see
 // at the other server, a little later; Do refuses. Nothing is observed, started or stored.
 func (h *Host) Follow(ctx context.Context, from journal.Shared) error {

@@ -91,7 +91,7 @@ const frameHeadBytes = 13
 
 func frameHead(kind byte, seq uint64, length int) []byte {
 	h := binary.BigEndian.AppendUint64([]byte{kind}, seq)
-	return binary.BigEndian.AppendUint32(h, uint32(length)) //nolint:gosec // checked by the caller
+	return binary.BigEndian.AppendUint32(h, uint32(length))
 }
 
 // File is such a file as a journal that can only be read.

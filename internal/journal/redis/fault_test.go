@@ -29,7 +29,7 @@ type wire struct {
 }
 
 func newWire(t *testing.T, to string) *wire {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // on this machine
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func newWire(t *testing.T, to string) *wire {
 			if err != nil {
 				return
 			}
-			s, err := net.Dial("unix", to) //nolint:noctx // on this machine
+			s, err := net.Dial("unix", to)
 			if err != nil {
 				c.Close() //nolint:errcheck // no store, no connection
 				continue
@@ -130,7 +130,7 @@ func TestBrokenConnections(t *testing.T) {
 	o := redis.Options{URL: "redis://" + w.addr, Lease: time.Second}
 	var j *redis.Journal
 	for j == nil {
-		j, _ = redis.Open(ctx, o) //nolint:errcheck // cut; the next try
+		j, _ = redis.Open(ctx, o)
 	}
 	t.Cleanup(func() { j.Close() }) //nolint:errcheck // the end
 	var want []string
@@ -403,7 +403,7 @@ func TestLateParts(t *testing.T) {
 	if late == nil {
 		t.Fatal("nothing was late: the test does not test")
 	}
-	c, err := net.Dial("unix", s.Sock) //nolint:noctx // on this machine
+	c, err := net.Dial("unix", s.Sock)
 	if err != nil {
 		t.Fatal(err)
 	}

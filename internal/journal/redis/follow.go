@@ -55,7 +55,7 @@ func (j *Journal) Follow(ctx context.Context, after uint64, reset, record func(u
 		case err == nil:
 			continue
 		}
-		if e, ours := errors.AsType[*journal.Error](err); ours && e.Code != journal.ErrFailed && e.Code != journal.ErrCorrupt || err != nil && !ours && !passes(err) {
+		if e, ours := errors.AsType[*journal.Error](err); ours && e.Code != journal.ErrFailed && e.Code != journal.ErrCorrupt || !ours && !passes(err) {
 			return j.translate("follow", err)
 		}
 		// Also a journal that looked damaged gets another look: it may have been trimmed

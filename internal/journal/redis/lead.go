@@ -74,14 +74,7 @@ func (j *Journal) Lead(ctx context.Context, url string) (<-chan struct{}, error)
 		wait, err := j.try(ctx, url)
 		switch e, ours := errors.AsType[*journal.Error](err); {
 		case err == nil && wait == 0:
-			j.mu.Lock()
-			defer j.mu.Unlock()
-			if j.term == nil { // lost already
-				gone := make(chan struct{})
-				close(gone)
-				return gone, nil
-			}
-			return j.term.lost, nil
+			return j.lost(), nil
 		case ours && e.Code == journal.ErrBehind:
 			// Another server may still have what is missing, and may get the lead first.
 			if behind.IsZero() {
@@ -130,10 +123,10 @@ func (j *Journal) try(ctx context.Context, url string) (time.Duration, error) {
 	}
 	switch said[0] {
 	case "held":
-		ms := time.Duration(0)
+		var ms int64
 		fmt.Sscan(said[1], &ms) //nolint:errcheck // a number from PTTL; 0 is the default
 		// Not before it can have run out, and soon after; often enough to see one that was given up.
-		return min(max(ms*time.Millisecond+time.Millisecond, 5*time.Millisecond), j.o.Lease/6), nil
+		return min(max(time.Duration(ms+1)*time.Millisecond, 5*time.Millisecond), j.o.Lease/6), nil
 	case "site":
 		return 0, &journal.Error{Code: journal.ErrSite, Msg: fmt.Sprintf("the tasks of journal %s run at %q, and this server is at %q: it can follow, and it must not lead, "+
 			"as it cannot see them. Start it on that machine with the same --data; or, once that machine is surely off, move the journal here: gpupool journal adopt", j.name, said[1], j.o.Site)}
@@ -152,6 +145,18 @@ func (j *Journal) try(ctx context.Context, url string) (time.Duration, error) {
 	return 0, nil
 }
 
+// lost is closed when the term is over, which it may be already.
+func (j *Journal) lost() <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.term == nil {
+		gone := make(chan struct{})
+		close(gone)
+		return gone
+	}
+	return j.term.lost
+}
+
 // begin starts a term: what the store has lost and this server still has is put back; what
 // neither has ends the term, if it was acknowledged.
 func (j *Journal) begin(ctx context.Context, t *term) error {
@@ -164,7 +169,7 @@ func (j *Journal) begin(ctx context.Context, t *term) error {
 	j.term = t
 	lost, known := j.seen.after(t.at)
 	j.mu.Unlock()
-	go j.renewing(t)
+	go j.renewing(t)  //nolint:gosec // a term outlasts the call that began it
 	err := j.recall() // servers that share the file may have seen more than this one
 	for n := 0; known && n < len(lost) && err == nil; n += pageRecords {
 		var records [][]byte
@@ -184,7 +189,7 @@ func (j *Journal) begin(ctx context.Context, t *term) error {
 	}
 	if err != nil {
 		j.end(t)
-		j.letGo(ctx, t)
+		_ = j.letGo(ctx, t) // else it runs out
 		return err
 	}
 	j.mu.Lock()

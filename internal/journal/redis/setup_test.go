@@ -80,8 +80,9 @@ func TestOnTLSWithUser(t *testing.T) {
 		"a certificate, and no file": {URL: strings.Replace(url, ca, ca+".no", 1), PasswordFile: password},
 	} {
 		bound, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		if j, err := redis.Open(bound, bad); err == nil {
+		j, err := redis.Open(bound, bad)
+		cancel()
+		if err == nil {
 			j.Close() //nolint:errcheck // it should not have opened
 			t.Errorf("%s: the journal opened", what)
 		} else if strings.Contains(err.Error(), "secret") {
@@ -201,7 +202,7 @@ func sentinel(t *testing.T, primary int) string {
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("redis-sentinel", file) //nolint:noctx // it lasts as long as the test
+	cmd := exec.Command("redis-sentinel", file)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -216,6 +217,6 @@ func sentinel(t *testing.T, primary int) string {
 }
 
 func cli(port string, args ...string) string {
-	out, _ := exec.Command("redis-cli", append([]string{"-p", port}, args...)...).Output() //nolint:noctx // on this machine
+	out, _ := exec.Command("redis-cli", append([]string{"-p", port}, args...)...).Output()
 	return string(out)
 }
