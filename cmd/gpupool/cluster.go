@@ -142,16 +142,9 @@ func (c *cluster) alive(ctx context.Context) error {
 	if h == nil {
 		return nil
 	}
-	if err := turning(h)(ctx); err != nil && c.decides.Load() == h {
-		return err
-	}
-	return nil
-}
-
-// unlessOver is an error that is not just the end of ctx.
-func unlessOver(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	err := turning(h)(ctx)
+	if c.decides.Load() != h {
+		err = nil
 	}
 	return err
 }
@@ -160,8 +153,11 @@ func unlessOver(ctx context.Context, err error) error {
 func (c *cluster) turns(ctx context.Context) error {
 	for {
 		lost, err := c.follow(ctx)
-		if err != nil || ctx.Err() != nil {
-			return unlessOver(ctx, err)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the end was asked for
+		}
+		if err != nil {
+			return err
 		}
 		failed := c.lead(ctx, lost)
 		if failed != nil && ctx.Err() == nil {
@@ -174,7 +170,7 @@ func (c *cluster) turns(ctx context.Context) error {
 		done()
 		c.leader.Store(nil)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the end was asked for
 		}
 		if no, is := errors.AsType[*refusal](failed); is {
 			return no.error

@@ -496,6 +496,62 @@ func TestRisks(t *testing.T) {
 	}
 }
 
+// A follower of a store that lost something waits for whoever still has it.
+func TestFollowPutBack(t *testing.T) {
+	s := redistest.Start(t)
+	o := redis.Options{URL: s.URL(), Lease: time.Second}
+	a := lead(t, o)
+	older := put(t, s, a, "one")
+	leads(t, a)
+	put(t, s, a, "two", "three")
+	leads(t, a)
+
+	f := open(t, o)
+	_ = recordsOf(t, f)
+	bound, cancel := context.WithCancel(ctx)
+	defer cancel()
+	heard, ended := make(chan string, 100), make(chan error, 1)
+	go func() {
+		ended <- f.Follow(bound, 3, func(uint64, []byte) error { return errors.New("it began again") }, func(_ uint64, b []byte) error {
+			heard <- string(b)
+			return nil
+		})
+	}()
+	if _, err := a.Append(ctx, [][]byte{[]byte("four")}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-heard; got != "four" {
+		t.Fatalf("heard %q", got)
+	}
+	if _, err := a.Append(ctx, [][]byte{[]byte("five")}); err != nil { // so that it knows that four is acknowledged
+		t.Fatal(err)
+	}
+	if got := <-heard; got != "five" {
+		t.Fatalf("heard %q", got)
+	}
+	restore(t, s, older)
+	s.Do("SET", "gpupool:{gpupool}:lease", "another 9 http://another", "PX", "1500") // who seems to lead, and has not noticed
+	select {
+	case err := <-ended:
+		t.Fatalf("the follower ended: %v", err)
+	case <-time.After(1500 * time.Millisecond):
+	}
+	leads(t, a)
+	if _, err := a.Append(ctx, [][]byte{[]byte("six")}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-heard:
+		if got != "six" {
+			t.Fatalf("heard %q", got)
+		}
+	case err := <-ended:
+		t.Fatalf("the follower ended: %v", err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("heard nothing")
+	}
+}
+
 // A follower whose store went another way begins again.
 func TestFollowAnotherWay(t *testing.T) {
 	s := redistest.Start(t)

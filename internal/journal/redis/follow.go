@@ -79,6 +79,7 @@ type follower struct {
 	reset, record func(uint64, []byte) error
 	refused       error // by a callback
 	said          time.Time
+	behind        time.Time // since when the store lacks what was acknowledged; zero: it does not
 }
 
 // step begins again, or reads what came next.
@@ -141,12 +142,27 @@ func (f *follower) check(ctx context.Context) error {
 		f.again = true
 	case m.last == f.at.seq && m.chain != f.at.chain:
 		f.again = true
-	case m.last < f.at.seq && s.Leader != "": // whoever leads has put back what it had
-		if err := f.j.compare(ctx, place{m.last, m.chain}); err != nil {
-			f.refused = err
-			return err
-		}
+	case m.last < f.at.seq && s.Leader != "":
+		return f.shrunk(ctx, m)
+	}
+	f.behind = time.Time{}
+	return nil
+}
+
+// shrunk judges a store that ends before what was read from it. Whoever leads may not have
+// noticed yet, or be about to put back what it has: that takes a few leases at most.
+func (f *follower) shrunk(ctx context.Context, m metaOf) error {
+	err := f.j.compare(ctx, place{m.last, m.chain})
+	switch e, ours := errors.AsType[*journal.Error](err); {
+	case err == nil:
 		f.again = true
+	case !ours || e.Code != journal.ErrBehind:
+		return err
+	case f.behind.IsZero():
+		f.behind = time.Now()
+	case time.Since(f.behind) > behindLeases*f.j.o.Lease:
+		f.refused = err
+		return err
 	}
 	return nil
 }

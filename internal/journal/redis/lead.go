@@ -80,7 +80,7 @@ func (j *Journal) Lead(ctx context.Context, url string) (<-chan struct{}, error)
 			if behind.IsZero() {
 				behind = time.Now()
 			}
-			if time.Since(behind) > 3*j.o.Lease {
+			if time.Since(behind) > behindLeases*j.o.Lease {
 				return nil, err
 			}
 			wait = j.o.Lease / 2

@@ -228,8 +228,10 @@ const (
 	callTimeout = 2 * time.Second // one call; the lease may end it earlier
 	replicaWait = 500 * time.Millisecond
 	patience    = 4 // leases
-	firstPause  = 10 * time.Millisecond
-	maxPause    = 250 * time.Millisecond
+
+	behindLeases = 3 // until nobody else will bring back what a store has lost
+	firstPause   = 10 * time.Millisecond
+	maxPause     = 250 * time.Millisecond
 )
 
 // Close implements journal.Journal. It gives up the lead.
