@@ -233,7 +233,7 @@ func (s *storm) primary() *stormRedis {
 	said := map[string]int{}
 	for _, m := range s.servers {
 		addr, _, _ := strings.Cut(strings.TrimPrefix(m.url, "http://"), ":")
-		if about := s.cli(addr, "26379", "sentinel", "master", "primary"); !strings.Contains(about, "num-other-sentinels\n2\n") || !strings.Contains(about, "flags\nmaster\n") {
+		if about := s.cli(addr, "26379", "sentinel", "master", "primary"); !strings.Contains(about, "num-other-sentinels\n2\n") || !strings.Contains(about, "num-slaves\n2\n") || !strings.Contains(about, "flags\nmaster\n") {
 			return nil
 		}
 		at, _, _ := strings.Cut(s.cli(addr, "26379", "sentinel", "get-master-addr-by-name", "primary"), "\n")
