@@ -39,12 +39,16 @@ demo: build ## replay a real trace, then run real processes on eight fake GPUs
 	@./scripts/demo.sh
 
 .PHONY: test
-test: setup race mocks prometheus systemd browser ## run every test with the race detector, then 10,000 random histories and a storm without
+test: setup race mocks prometheus systemd redis browser ## run every test with the race detector, then 10,000 random histories and a storm without
 	@CGO_ENABLED=1 $(TOOL) gotestsum --format pkgname -- -race -timeout 30m ./... ./testdata/nvml
 	@$(TOOL) gotestsum --format pkgname -- -timeout 30m -run '^TestRandomHistories$$' ./internal/engine
 	@$(TOOL) gotestsum --format pkgname -- -timeout 30m ./internal/storm
 	@cd deploy/grafana && go vet ./... && go test ./...
 	@cd tools/asynq && go vet ./...
+
+.PHONY: storm-real
+storm-real: setup redis ## 100 faults against three servers and a Redis with replicas, in network namespaces (a quarter of an hour)
+	@GPUPOOL_STORM_FAULTS=100 go test -count 1 -timeout 60m -v -run '^TestRealStorm$$' ./cmd/gpupool
 
 .PHONY: lint
 lint: setup ## go vet, golangci-lint, and the architecture tests
@@ -84,5 +88,8 @@ prometheus:
 .PHONY: systemd
 systemd:
 	@./scripts/systemd.sh
+.PHONY: redis
+redis:
+	@./scripts/redis.sh
 browser:
 	@./scripts/setup.sh browser

@@ -17,6 +17,7 @@ import (
 	"github.com/gpupool/gpupool/internal/doctor"
 	"github.com/gpupool/gpupool/internal/driver/nvidia"
 	"github.com/gpupool/gpupool/internal/journal/bolt"
+	"github.com/gpupool/gpupool/internal/journal/redis"
 )
 
 // examine lets doctor look at this machine and at the pool that o describes.
@@ -24,7 +25,7 @@ func examine(ctx context.Context, o cli.DoctorOptions) (doctor.Report, error) {
 	data := o.Config.Server.Data
 	return doctor.Examine(ctx, doctor.Options{
 		System: doctor.Machine(), Hardware: hardwareOf(o.Config.NVIDIA), Data: data, Listen: o.Config.Server.Listen,
-		Server: askServer(o.Server, data), Journal: readJournal,
+		Server: askServer(o.Server, data), Journal: readJournal, Redis: askRedis(o.Config.Journal),
 	}), nil
 }
 
@@ -95,6 +96,25 @@ func askServer(url, data string) func(context.Context) (string, error) {
 			return url, fmt.Errorf("expected ok, got %s: is it gpupool?", resp.Status)
 		}
 		return url, nil
+	}
+}
+
+// askRedis returns who asks the store that several servers share; nil where there is none.
+func askRedis(c config.Journal) func(context.Context) (string, []string, error) {
+	if !c.Shared() {
+		return nil
+	}
+	return func(ctx context.Context) (where string, risks []string, err error) {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		where = redis.Shown(c.URL)
+		j, err := redis.Open(ctx, redisOptions(c))
+		if err != nil {
+			return where, nil, err
+		}
+		defer j.Close()
+		risks, err = j.Risks(ctx)
+		return where, risks, err
 	}
 }
 

@@ -34,7 +34,7 @@ func run() int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	app := &cli.App{Version: versionText(), Out: os.Stdout, Err: os.Stderr, In: os.Stdin, Serve: serve, Doctor: examine}
+	app := &cli.App{Version: versionText(), Out: os.Stdout, Err: os.Stderr, In: os.Stdin, Serve: serve, Journal: journalTool, Doctor: examine}
 	return app.Main(ctx, os.Args[1:])
 }
 

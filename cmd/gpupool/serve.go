@@ -23,7 +23,6 @@ import (
 	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/host"
-	"github.com/gpupool/gpupool/internal/journal/bolt"
 	"github.com/gpupool/gpupool/internal/metrics"
 	"github.com/gpupool/gpupool/internal/runner/process"
 	"github.com/gpupool/gpupool/internal/scaleout"
@@ -48,7 +47,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if err := makeDataDir(data); err != nil {
 		return err
 	}
-	j, err := bolt.Open(filepath.Join(data, "journal.db"), bolt.Options{})
+	j, shared, err := openJournal(ctx, o, log)
 	if err != nil {
 		return err
 	}
@@ -87,15 +86,22 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if traces != nil {
 		watch.Traces(traces.Dropped)
 	}
-	h, err := host.Open(ctx, host.Config{
+	cfg := host.Config{
 		Engine: engineConfig(o), Journal: j, Drivers: map[string]driver.Driver{name: watch.Driver(name, drv)}, Runner: runs, Watch: watch,
 		ObserveEvery: time.Duration(o.Config.Elastic.Scan), Log: log, ScaleOut: scaleOut(o.Config.Queue.ScaleOut), Trace: traceOf(traces),
-	})
-	if err != nil {
+	}
+	s := server{listener: listener, runs: runs, token: token, hardware: hardware, log: log, traces: traces, o: o, watch: watch, scrapes: scrapes}
+	if shared != nil {
+		return newCluster(s, cfg, shared).run(ctx)
+	}
+	if s.host, err = host.Open(ctx, cfg); err != nil {
 		return err
 	}
-	watch.Seed(h)
-	return runServer(ctx, server{host: h, listener: listener, runs: runs, token: token, hardware: hardware, log: log, traces: traces, o: o, watch: watch, scrapes: scrapes})
+	if err := notOlder(s.host, filepath.Join(data, "run")); err != nil {
+		return err
+	}
+	watch.Seed(s.host)
+	return runServer(ctx, s)
 }
 
 // hostsWait is how long the first answer of the drivers is waited for.
@@ -158,20 +164,13 @@ func runServer(ctx context.Context, s server) error {
 		return errors.Join(err, <-ended)
 	}
 	firstHosts(ctx, s.host)
-	handler, err := api.New(api.Config{
-		Host: s.host, Logs: s.runs, AdminToken: api.HashToken(s.token), DefaultPool: pools[0].Name,
-		Version: s.o.Version, Hardware: s.hardware, Log: s.log,
-		Metrics: s.watch.Handler(), Scrapes: api.Scrapes(s.o.Config.Metrics.Open), MetricsToken: api.HashToken(s.scrapes),
-	})
-	if err == nil {
-		handler, err = web.New(handler)
-	}
+	handler, err := s.handler()
 	if err != nil {
 		cancel()
 		return errors.Join(err, <-ended)
 	}
 	// Streams may last; only headers have a bound. ctx ends the streams at shutdown.
-	srv := &http.Server{Handler: traced(s.traces, handler), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx },
+	srv := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 	go func() {
 		defer cancel()
@@ -187,7 +186,7 @@ func runServer(ctx context.Context, s server) error {
 		s.log.Warn("the API can be reached from other machines, and there is no TLS yet: tokens cross the network readable; put a proxy with TLS in front", "address", url)
 	}
 	s.o.Ready(url, s.o.Config.Server.Data, s.hardware)
-	stopping := tellSystemd(ctx, s.host, url, s.log)
+	stopping := tellSystemd(ctx, turning(s.host), url, s.log)
 	<-ctx.Done()
 	stopping()
 	bound, done := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
@@ -202,6 +201,22 @@ func runServer(ctx context.Context, s server) error {
 		}
 	})
 	return err
+}
+
+// handler is the API and the page over the host.
+func (s server) handler() (http.Handler, error) {
+	handler, err := api.New(api.Config{
+		Host: s.host, Logs: s.runs, AdminToken: api.HashToken(s.token), DefaultPool: s.o.Config.WorkPools()[0].Name,
+		Version: s.o.Version, Hardware: s.hardware, Log: s.log,
+		Metrics: s.watch.Handler(), Scrapes: api.Scrapes(s.o.Config.Metrics.Open), MetricsToken: api.HashToken(s.scrapes),
+	})
+	if err == nil {
+		handler, err = web.New(handler)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return traced(s.traces, handler), nil
 }
 
 // firstTenant gives a pool that was never used one tenant, so that the first command
@@ -291,11 +306,21 @@ func keptToken(path, what string, fresh func() string) (string, error) {
 		return "", fmt.Errorf("the %s token cannot be read: %w", what, err)
 	}
 	t := fresh()
-	return t, writeFile(path, []byte(t+"\n"))
+	if err := writeNew(path, []byte(t+"\n")); errors.Is(err, fs.ErrExist) { // another server was first
+		return keptToken(path, what, fresh)
+	} else if err != nil {
+		return "", err
+	}
+	return t, nil
 }
 
 // writeFile puts a file in place whole or not at all, readable by this user only.
-func writeFile(path string, b []byte) error {
+func writeFile(path string, b []byte) error { return place(path, b, os.Rename) }
+
+// writeNew does so if there is none yet.
+func writeNew(path string, b []byte) error { return place(path, b, os.Link) }
+
+func place(path string, b []byte, put func(from, to string) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
 		return err
@@ -308,7 +333,7 @@ func writeFile(path string, b []byte) error {
 		err = e
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = put(f.Name(), path)
 	}
 	return err
 }

@@ -13,9 +13,8 @@ import (
 )
 
 // tellSystemd says that the server is ready, where systemd started it, and keeps its
-// watchdog quiet for as long as the host's loop turns. What it returns says that the
-// server stops.
-func tellSystemd(ctx context.Context, h *host.Host, url string, log *slog.Logger) (stopping func()) {
+// watchdog quiet for as long as alive says so. What it returns says that the server stops.
+func tellSystemd(ctx context.Context, alive func(context.Context) error, url string, log *slog.Logger) (stopping func()) {
 	warn := func(err error) {
 		if err != nil {
 			log.Warn("systemd may take the server for dead", "err", err)
@@ -24,11 +23,17 @@ func tellSystemd(ctx context.Context, h *host.Host, url string, log *slog.Logger
 	n, err := systemd.NewNotifier(os.Getenv, os.Getpid())
 	warn(err)
 	warn(n.Ready("serves on " + url))
-	go n.Watch(ctx, func(ctx context.Context) error {
-		_, err := h.Do(ctx, engine.Tick{}) // through the loop and the journal, as every call goes
-		return err
-	}, warn)
+	go n.Watch(ctx, alive, warn)
 	return func() { warn(n.Stopping()) }
+}
+
+// turning asks whether a host's loop turns: through the loop and the journal, as every
+// call goes.
+func turning(h *host.Host) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := h.Do(ctx, engine.Tick{})
+		return err
+	}
 }
 
 // credential is a secret that systemd hands over under this name, or "".

@@ -50,7 +50,9 @@ var table = []row{
 	{"journal/journaltest", port, "journal", "the suite every journal passes"},
 	{"journal/memory", edge, "journal", "an adapter knows its port and nothing else"},
 	{"journal/bolt", edge, "journal", "an adapter knows its port and nothing else"},
+	{"journal/portable", edge, "journal", "a journal as a file to carry about; what the bytes mean is the host's business"},
 	{"journal/redis", edge, "journal", "an adapter knows its port and nothing else"},
+	{"journal/redis/redistest", edge, "", "starts real servers for tests"},
 
 	{"host", shell, "engine gpu work driver runner journal", "the single writer: core and ports, no concrete one"},
 	{"sheet", edge, "", "the frame and the plots of reports; what they say is not its business"},

@@ -42,6 +42,9 @@ type App struct {
 	// Doctor examines this machine; given by main for the same reason.
 	Doctor func(ctx context.Context, o DoctorOptions) (doctor.Report, error)
 
+	// Journal does what a command of the group journal asks for; given by main, too.
+	Journal func(ctx context.Context, o JournalOptions) (JournalReport, error)
+
 	flags globalFlags
 }
 
@@ -169,7 +172,7 @@ Try it without a GPU:
 		{"work", append(tasks, a.actionCmds()...)},
 		{"pool", []*cobra.Command{a.topCmd(), a.gpusCmd(), a.hostsCmd(), a.poolsCmd(), a.rolloutCmd(), a.tenantsCmd(), a.reportCmd()}},
 		{"plan", []*cobra.Command{a.assessCmd(), a.simulateCmd(), a.planCmd(), a.benchCmd(), a.stormCmd(), a.loadtestCmd()}},
-		{"admin", []*cobra.Command{a.serveCmd(), a.serviceCmd(), a.doctorCmd(), a.configCmd(), a.versionCmd()}},
+		{"admin", []*cobra.Command{a.serveCmd(), a.serviceCmd(), a.doctorCmd(), a.journalCmd(), a.configCmd(), a.versionCmd()}},
 	} {
 		for _, c := range g.cmds {
 			c.GroupID = g.id

@@ -14,15 +14,16 @@ import (
 
 // serveFlags are the settings of a server that the command line may give.
 type serveFlags struct {
-	file, listen, fake string
-	adopt, exclude     []string
-	verbose            bool
+	file, listen, journal, fake string
+	adopt, exclude              []string
+	verbose                     bool
 }
 
 func (s *serveFlags) add(c *cobra.Command, verbose string) {
 	f := c.Flags()
 	f.StringVar(&s.file, "config", "", "configuration file (see gpupool config example)")
 	f.StringVar(&s.listen, "listen", "", "address of the API (default 127.0.0.1:8470); port 0 takes a free one")
+	f.StringVar(&s.journal, "journal", "", "Redis that several servers share, such as redis://127.0.0.1:6379 (default: the file journal.db in the data folder)")
 	f.StringVar(&s.fake, "fake", "", "fake GPUs, such as 8xH100-80GB or 2x8xA100-80GB")
 	f.StringSliceVar(&s.adopt, "adopt", nil, "NVIDIA GPUs, by index or UUID, to take over with what idles on them")
 	f.StringSliceVar(&s.exclude, "exclude", nil, "NVIDIA GPUs, by index or UUID, to leave alone")
@@ -45,6 +46,12 @@ func (s *serveFlags) options(c *cobra.Command, a *App) (ServeOptions, error) {
 		cfg.Server.Fake = s.fake
 	}
 	cfg.NVIDIA.Adopt, cfg.NVIDIA.Exclude = append(cfg.NVIDIA.Adopt, s.adopt...), append(cfg.NVIDIA.Exclude, s.exclude...)
+	if c.Flags().Changed("journal") {
+		cfg.Journal.URL = s.journal
+		if err := cfg.Check(); err != nil {
+			return ServeOptions{}, usage(err)
+		}
+	}
 	if cfg.Server.Data, err = DataDir(cmp.Or(a.flags.data, cfg.Server.Data)); err != nil {
 		return ServeOptions{}, err
 	}

@@ -32,7 +32,7 @@ func (c Config) check() error {
 	if err := c.Queue.ScaleOut.check(); err != nil {
 		return err
 	}
-	for _, x := range append(append(c.poolRanges(), c.Elastic.ranges()...), []inRange{
+	for _, x := range append(append(append(c.poolRanges(), c.Elastic.ranges()...), c.Journal.ranges()...), []inRange{
 		{"server.keep_ended", 1, 1e7, float64(c.Server.Keep)},
 		{"queue.priority_weight", 0, 1, c.Queue.PriorityWeight},
 		{"queue.capacity", 0, 1e6, float64(c.Queue.Capacity)},
@@ -52,6 +52,9 @@ func (c Config) check() error {
 		if !(x.got >= x.low && x.got <= x.high) { // a NaN is outside too
 			return fmt.Errorf("%s: expected %g to %g, got %g", x.name, x.low, x.high, x.got)
 		}
+	}
+	if err := c.Journal.check(); err != nil {
+		return err
 	}
 	if err := c.Metrics.check(); err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 type Config struct {
 	Server     Server     `yaml:"server" doc:"The server itself."`
 	NVIDIA     NVIDIA     `yaml:"nvidia" doc:"The NVIDIA GPUs of this machine (docs/nvidia.md)."`
+	Journal    Journal    `yaml:"journal" doc:"Where the state is kept (docs/high-availability.md)."`
 	Pools      []Pool     `yaml:"pools,omitempty" doc:"Pools, in order: the first whose pattern matches takes a host. Without any there is one, named default, with every host."`
 	Queue      Queue      `yaml:"queue" doc:"Waiting work."`
 	Allocation Allocation `yaml:"allocation" doc:"From placed to running."`
@@ -130,6 +131,14 @@ func Default() Config {
 		panic(err) // a default in the tags above is malformed; TestDefaults would have told
 	}
 	return c
+}
+
+// Check says what is wrong with settings that did not come from a file.
+func (c Config) Check() error {
+	if err := c.check(); err != nil {
+		return &Error{err.Error()}
+	}
+	return nil
 }
 
 // Error is a fault in a configuration file.

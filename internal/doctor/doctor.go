@@ -87,12 +87,12 @@ var ErrNoNVML = errors.New("this gpupool was built without NVML (CGO_ENABLED=0)"
 // Options say what to look at.
 type Options struct {
 	System   System
-	Hardware func(context.Context) (Hardware, error)     // asks NVML; nil: there is nobody to ask
-	Data     string                                      // folder of the journal
-	Listen   string                                      // address that the server takes
-	Redis    string                                      // host:port; empty: none
-	Server   func(context.Context) (url string, e error) // asks the server that uses Data; nil: none ever did
-	Journal  func(context.Context, string) error         // reads the journal in Data while nobody has it open
+	Hardware func(context.Context) (Hardware, error)                       // asks NVML; nil: there is nobody to ask
+	Data     string                                                        // folder of the journal
+	Listen   string                                                        // address that the server takes
+	Redis    func(context.Context) (where string, risks []string, e error) // asks the store of several servers; nil: the journal is a file
+	Server   func(context.Context) (url string, e error)                   // asks the server that uses Data; nil: none ever did
+	Journal  func(context.Context, string) error                           // reads the journal in Data while nobody has it open
 }
 
 // check is one of them.

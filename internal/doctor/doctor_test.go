@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -33,7 +32,7 @@ var update = flag.Bool("update", false, "rewrite what doctor says in testdata")
 //	run CMD   what a command writes; "error: ..." that it fails
 //	nvml      what NVML says, as JSON; "error: ..." that it does not answer
 //	clock, disk  as JSON
-//	options   data=, listen=, redis=, port=busy, redis_says=, server=ok|refused|broken, journal=ok|absent|broken
+//	options   data=, listen=, port=busy, redis=ok|refused|risky, server=ok|refused|broken, journal=ok|absent|broken
 //	want      what doctor says, with --verbose where the file verbose stands
 type world struct {
 	files   fstest.MapFS
@@ -129,7 +128,7 @@ func (w *world) file(t *testing.T, name, text string) {
 
 // examine lets doctor look at the machine.
 func (w *world) examine(ctx context.Context) doctor.Report {
-	o := doctor.Options{Data: w.options["data"], Listen: w.options["listen"], Redis: w.options["redis"], System: doctor.System{
+	o := doctor.Options{Data: w.options["data"], Listen: w.options["listen"], System: doctor.System{
 		FS: w.files, Path: "/usr/bin",
 		Run: func(_ context.Context, name string, args ...string) (string, error) {
 			out, is := w.runs[strings.Join(append([]string{name}, args...), " ")]
@@ -149,20 +148,6 @@ func (w *world) examine(ctx context.Context) doctor.Report {
 			}
 			return nil
 		},
-		Dial: func(context.Context, string) (net.Conn, error) {
-			says := w.options["redis_says"]
-			if says == "" {
-				return nil, syscall.ECONNREFUSED
-			}
-			ours, theirs := net.Pipe()
-			go func() {
-				b := make([]byte, 64)
-				theirs.Read(b) //nolint:errcheck // the write tells
-				fmt.Fprintf(theirs, "%s\r\n", says)
-				theirs.Close() //nolint:errcheck // a pipe
-			}()
-			return ours, nil
-		},
 	}}
 	if w.nvml != "" {
 		o.Hardware = func(context.Context) (h doctor.Hardware, err error) {
@@ -179,6 +164,12 @@ func (w *world) examine(ctx context.Context) doctor.Report {
 	if s := w.options["server"]; s != "" {
 		o.Server = func(context.Context) (string, error) {
 			return "http://127.0.0.1:8470", map[string]error{"refused": syscall.ECONNREFUSED, "broken": errors.New("it answers 500 Internal Server Error")}[s]
+		}
+	}
+	if s := w.options["redis"]; s != "" {
+		o.Redis = func(context.Context) (string, []string, error) {
+			err := map[string]error{"refused": errors.New("cannot open journal redis://127.0.0.1:6379: connection refused. Is it running, and the address right?")}[s]
+			return "redis://127.0.0.1:6379", map[string][]string{"risky": {"it keeps nothing on disk"}}[s], err
 		}
 	}
 	if s := w.options["journal"]; s != "" {

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -118,25 +117,17 @@ func (e *exam) journal() Result {
 	return ok("the journal %s is whole", file)
 }
 
-// redis: does the store of a pool with several servers answer?
+// redis: does the store of a pool with several servers answer, and can it lose what it said?
 func (e *exam) redis() Result {
-	if e.o.Redis == "" {
+	if e.o.Redis == nil {
 		return skip("no Redis is set: the journal is a file")
 	}
-	c, err := e.o.System.Dial(e.ctx, e.o.Redis)
+	where, risks, err := e.o.Redis(e.ctx)
 	if err != nil {
-		return fail(Start, "Redis at %s cannot be reached: %s", e.o.Redis, oneLine(err.Error())).fix("redis-cli -u redis://" + e.o.Redis + " ping")
+		return fail(Start, "%s", oneLine(err.Error())).fix("gpupool journal verify " + where)
 	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(3 * time.Second)) //nolint:errcheck // then the read says so
-	fmt.Fprintf(c, "PING\r\n")
-	line, err := bufio.NewReader(c).ReadString('\n')
-	line = strings.TrimSpace(line)
-	switch {
-	case err != nil:
-		return fail(Start, "what listens at %s does not answer as Redis does: %s", e.o.Redis, err).fix("redis-cli -u redis://" + e.o.Redis + " ping")
-	case strings.HasPrefix(line, "+PONG"), strings.HasPrefix(line, "-NOAUTH"):
-		return ok("Redis at %s answers", e.o.Redis)
+	if len(risks) > 0 {
+		return warn("%s answers, and can lose acknowledged work: %s", where, strings.Join(risks, ". "))
 	}
-	return fail(Start, "what listens at %s does not answer as Redis does: %q", e.o.Redis, line).fix("redis-cli -u redis://" + e.o.Redis + " ping")
+	return ok("%s answers, and keeps what it acknowledged", where)
 }

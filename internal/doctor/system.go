@@ -24,7 +24,6 @@ type System struct {
 	Clock  func() (Clock, error)
 	Disk   func(dir string) (Disk, error)
 	Listen func(ctx context.Context, addr string) error
-	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 }
 
 // Clock is what the kernel says of the machine's time.
@@ -59,10 +58,6 @@ func Machine() System {
 				err = l.Close()
 			}
 			return err
-		},
-		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
-			d := net.Dialer{Timeout: 3 * time.Second}
-			return d.DialContext(ctx, "tcp", addr)
 		},
 	}
 }

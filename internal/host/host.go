@@ -62,13 +62,17 @@ type Host struct {
 
 	mu     sync.Mutex // held from the first Step of a batch until it is durable, and by readers: a question may try placements out
 	writer *Writer
+	clock  clock
+	wall   func() time.Time // the wall clock: it may jump
+	began  time.Time        // when the clock did
 
 	feed     *feed
 	dispatch *dispatcher
 	usage    usage
 	view     atomic.Pointer[View]
 	changes  atomic.Uint64 // counts what a new View would show
-	done     chan struct{} // closed when Run has ended
+	follows  atomic.Bool   // another server decides
+	done     chan struct{} // closed when Run or Follow has ended
 }
 
 // Open recovers the state from the journal. Nothing happens until Run.
@@ -83,7 +87,7 @@ func Open(ctx context.Context, cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{cfg: cfg, inbox: make(chan request, 4*maxBatch), writer: w, done: make(chan struct{})}
+	h := &Host{cfg: cfg, inbox: make(chan request, 4*maxBatch), writer: w, wall: time.Now, done: make(chan struct{})}
 	h.feed = newFeed(w.seq)
 	h.dispatch = newDispatcher(h)
 	h.writer.timed = cfg.Watch != nil
@@ -102,6 +106,8 @@ func (h *Host) Run(ctx context.Context) error {
 	defer edges.Wait()
 	defer cancel(errStopped) // runs before Wait
 	h.dispatch.ctx = ctx
+	h.began = time.Now()
+	h.clock = newClock(h.writer.Engine.Now(), work.TimeOf(h.wall()))
 
 	edges.Go(func() { h.resume(ctx) })
 	edges.Go(func() { h.publish(ctx) })
@@ -172,7 +178,7 @@ func (h *Host) apply(ctx context.Context, batch []request) (time.Duration, error
 		evs[i] = r.ev
 	}
 	h.mu.Lock()
-	out, err := h.writer.Apply(ctx, work.TimeOf(time.Now()), evs...)
+	out, err := h.writer.Apply(ctx, h.clock.now(work.TimeOf(h.wall()), time.Since(h.began)), evs...)
 	now := h.writer.Engine.Now()
 	deadline, wants := h.writer.Engine.NextDeadline()
 	events := h.describe(out, now)
@@ -213,6 +219,9 @@ func (r request) answer(x Reply) {
 
 // Do hands an event to the engine and waits until what follows is durable.
 func (h *Host) Do(ctx context.Context, ev engine.Event) (work.TaskID, error) {
+	if h.follows.Load() {
+		return 0, errFollows
+	}
 	r := request{ev, make(chan Reply, 1)}
 	select {
 	case h.inbox <- r:

@@ -109,6 +109,7 @@ type world struct {
 	driver  *fake.Driver
 	runner  *clockRunner
 	cfg     Config
+	wall    func() time.Time // nil: a wall clock that nobody sets
 }
 
 func newWorld(t *testing.T, shape string) *world {
@@ -146,6 +147,9 @@ func (w *world) start() *live {
 	h, err := Open(w.t.Context(), w.cfg)
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	if w.wall != nil {
+		h.wall = w.wall
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	l := &live{Host: h, w: w, stop: cancel, err: make(chan error, 1)}

@@ -31,6 +31,45 @@ type Journal interface {
 	Close() error
 }
 
+// Restorer is what a Journal has too when a copy of another can be put into it. Every
+// implementation passes journaltest.RunRestore.
+type Restorer interface {
+	// Restore stores a state that stands for all records up to and including seq, of
+	// which this journal has none; the next record is seq+1. A journal that holds anything
+	// refuses with ErrSequence.
+	Restore(ctx context.Context, seq uint64, state []byte) error
+}
+
+// Shared is what a Journal has too when several servers have it open at once. One
+// of them leads, and it alone writes: an Append or a Snapshot of another is refused with
+// ErrDeposed by the store itself, however late it comes. Every implementation passes
+// journaltest.RunShared.
+type Shared interface {
+	// Lead waits until this server leads and may write; the others are told url. Lost is
+	// closed as soon as it leads no more, or cannot be sure to. A lead that was lost can
+	// be had again by another call. ErrBehind and ErrSite end the wait.
+	Lead(ctx context.Context, url string) (lost <-chan struct{}, err error)
+
+	// Resign gives the lead up, so that another has it at once.
+	Resign(ctx context.Context) error
+
+	// Status asks the store who leads and how far the records go.
+	Status(ctx context.Context) (Status, error)
+
+	// Follow calls record for each record after the given one, as they come, until ctx
+	// ends or a callback fails. Where the records after it are no longer kept, or are not
+	// the ones that were told before, it begins again: it calls reset with the newest
+	// snapshot, or with 0 and nil where there is none. It waits through failures of the store.
+	Follow(ctx context.Context, after uint64, reset, record func(seq uint64, b []byte) error) error
+}
+
+// Status is what a shared journal says of itself.
+type Status struct {
+	Leader string // its URL; "" while nobody leads
+	Self   bool   // this server leads
+	Last   uint64 // the newest record
+}
+
 // Code names what went wrong in a journal.
 type Code string
 
@@ -44,9 +83,13 @@ const (
 	ErrClosed   Code = "journal_closed"   // used after Close
 	ErrSequence Code = "journal_sequence" // a snapshot for records that it has not, or has dropped
 	ErrFailed   Code = "journal_failed"   // the store refused for a reason of its own
+	ErrDeposed  Code = "journal_deposed"  // this server does not lead, or leads no more
+	ErrBehind   Code = "journal_behind"   // the store has lost records that were acknowledged
+	ErrSite     Code = "journal_site"     // the tasks of this journal run at another place
 )
 
-// Error is what a journal answers when it cannot. Nothing was stored then.
+// Error is what a journal answers when it cannot. Nothing was stored then; after
+// ErrDeposed whoever leads next may find it stored all the same.
 type Error struct {
 	Code Code
 	Msg  string // what was expected, what came, what to do

@@ -48,6 +48,7 @@ type Metrics struct {
 	defs     []Def
 	vecs     vecs
 	state    stateDescs
+	role     role
 
 	pending struct {
 		mu      sync.Mutex
@@ -80,6 +81,7 @@ func New(o Options) *Metrics {
 	m.vecs = m.newVecs()
 	m.state = m.newState()
 	m.tracker = newTracker(m)
+	m.role = m.newRole()
 	build := m.gauge("gpupool_build_info", "Always 1; its labels say which version runs, and by which Go it was built.", "version", "goversion")
 	build.WithLabelValues(o.Version, runtime.Version()).Set(1)
 	bound := m.gauge("gpupool_alert_bound", "What the alert rules compare with, as set in the sections alerts and agent of the settings.", "bound")
@@ -99,10 +101,15 @@ func New(o Options) *Metrics {
 // Traces says whom to ask how many spans were lost.
 func (m *Metrics) Traces(dropped func() uint64) { m.dropped.Store(&dropped) }
 
-// Seed tells what was there before the first fact. The host must not run yet.
+// Seed tells what was there before the first fact, and forgets what another host told
+// before. The host must not run yet.
 func (m *Metrics) Seed(h *host.Host) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.pending.mu.Lock()
+	m.pending.commits, m.pending.views = nil, nil
+	m.pending.mu.Unlock()
+	m.tracker = newTracker(m)
 	m.view = h.View()
 	for _, t := range m.view.Tenants {
 		m.tenants.name(t.Name)

@@ -109,6 +109,19 @@ func (j *Journal) Snapshot(ctx context.Context, seq uint64, state []byte) error 
 // a fifth before them the leaf of many MiB ends before it begins: journal, last | snapshot, ….
 func apart(meta *bbolt.Bucket) error { return meta.Put(keyName, []byte("gpupool")) }
 
+// Restore implements journal.Restorer.
+func (j *Journal) Restore(ctx context.Context, seq uint64, state []byte) error {
+	return j.call(ctx, "put a copy into", func() error {
+		return j.update(func(tx *bbolt.Tx) error {
+			meta := tx.Bucket(bucketMeta)
+			if _, last := bounds(meta); last > 0 || meta.Get(keySnapshot) != nil {
+				return &journal.Error{Code: journal.ErrSequence, Msg: fmt.Sprintf("a copy can only be put into an empty journal, and %s has records up to %d", j.path, last)}
+			}
+			return errors.Join(apart(meta), meta.Put(keySnapshot, seal(state)), meta.Put(keySnapSeq, number(seq)), meta.Put(keyLast, number(seq)))
+		})
+	})
+}
+
 // Load implements journal.Journal.
 func (j *Journal) Load(ctx context.Context, snapshot, record func(uint64, []byte) error) error {
 	var callback error // goes back as it is

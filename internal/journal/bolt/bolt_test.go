@@ -33,10 +33,12 @@ func TestMain(m *testing.M) {
 }
 
 func TestJournal(t *testing.T) {
-	journaltest.Run(t, func(t *testing.T) func() journal.Journal {
+	place := func(t *testing.T) func() journal.Journal {
 		path := filepath.Join(t.TempDir(), "journal.db")
 		return func() journal.Journal { return mustOpen(t, path) }
-	})
+	}
+	journaltest.Run(t, place)
+	journaltest.RunRestore(t, place)
 }
 
 func mustOpen(t testing.TB, path string) *bolt.Journal {

@@ -36,6 +36,47 @@ func Run(t *testing.T, place func(t *testing.T) (open func() journal.Journal)) {
 	t.Run("random histories", func(t *testing.T) { histories(t, place) })
 }
 
+// RunRestore checks a journal.Restorer as Run checks a journal.
+func RunRestore(t *testing.T, place func(t *testing.T) (open func() journal.Journal)) {
+	restore := func(j journal.Journal, seq uint64, state string) error {
+		return j.(journal.Restorer).Restore(ctx, seq, []byte(state)) //nolint:forcetypeassert // what this is about
+	}
+	t.Run("goes on after what was put in", func(t *testing.T) {
+		open := place(t)
+		j := open()
+		must(t, restore(j, 41, "state"))
+		want := content{hasSnapshot: true, snapSeq: 41, snapshot: "state"}
+		expect(t, j, want)
+		if got := appendAll(t, j, "next"); got != 42 {
+			t.Fatalf("the next record is number %d, want 42", got)
+		}
+		must(t, j.Close())
+		j = open()
+		want.seqs, want.records = []uint64{42}, []string{"next"}
+		expect(t, j, want)
+		must(t, j.Snapshot(ctx, 42, []byte("later")))
+		expect(t, j, content{hasSnapshot: true, snapSeq: 42, snapshot: "later"})
+		must(t, j.Close())
+	})
+	t.Run("refuses where something is", func(t *testing.T) {
+		open := place(t)
+		j := open()
+		appendAll(t, j, "a")
+		if err := restore(j, 9, "state"); code(err) != journal.ErrSequence {
+			t.Fatalf("got %v, want %s", err, journal.ErrSequence)
+		}
+		expect(t, j, content{seqs: []uint64{1}, records: []string{"a"}})
+		must(t, j.Close())
+		open = place(t)
+		j = open()
+		must(t, j.Snapshot(ctx, 0, []byte("of nothing")))
+		if err := restore(j, 9, "state"); code(err) != journal.ErrSequence {
+			t.Fatalf("got %v, want %s", err, journal.ErrSequence)
+		}
+		must(t, j.Close())
+	})
+}
+
 var ctx = context.Background()
 
 func must(t rapid.TB, err error) {

@@ -87,6 +87,20 @@ func (j *Journal) Snapshot(ctx context.Context, seq uint64, state []byte) error 
 	return nil
 }
 
+// Restore implements journal.Restorer.
+func (j *Journal) Restore(ctx context.Context, seq uint64, state []byte) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.enter(ctx, "snapshot"); err != nil {
+		return err
+	}
+	if j.last > 0 || j.snapshot != nil {
+		return &journal.Error{Code: journal.ErrSequence, Msg: fmt.Sprintf("a copy can only be put into an empty journal, and this one has records up to %d", j.last)}
+	}
+	j.snapSeq, j.last, j.snapshot = seq, seq, append([]byte{}, state...)
+	return nil
+}
+
 // Load implements journal.Journal.
 func (j *Journal) Load(ctx context.Context, snapshot, record func(uint64, []byte) error) error {
 	j.mu.Lock()

@@ -11,13 +11,15 @@ import (
 )
 
 func TestJournal(t *testing.T) {
-	journaltest.Run(t, func(*testing.T) func() journal.Journal {
+	place := func(*testing.T) func() journal.Journal {
 		j := memory.New()
 		return func() journal.Journal {
 			j.Open()
 			return j
 		}
-	})
+	}
+	journaltest.Run(t, place)
+	journaltest.RunRestore(t, place)
 }
 
 func TestFailWith(t *testing.T) {
