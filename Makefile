@@ -35,7 +35,7 @@ demo: build ## replay a real trace, then run real processes on eight fake GPUs
 	@./scripts/demo.sh
 
 .PHONY: test
-test: setup race prometheus systemd browser ## run every test with the race detector, then 10,000 random histories and a storm without
+test: setup race prometheus systemd podman browser ## run every test with the race detector, then 10,000 random histories and a storm without
 	@CGO_ENABLED=1 $(TOOL) gotestsum --format pkgname -- -race -timeout 30m ./...
 	@$(TOOL) gotestsum --format pkgname -- -timeout 30m -run '^TestRandomHistories$$' ./internal/engine
 	@$(TOOL) gotestsum --format pkgname -- -timeout 30m ./internal/storm
@@ -76,5 +76,8 @@ prometheus:
 .PHONY: systemd
 systemd:
 	@./scripts/systemd.sh
+.PHONY: podman
+podman:
+	@./scripts/podman.sh
 browser:
 	@./scripts/setup.sh browser
