@@ -182,7 +182,8 @@ func (r *Runner) network(s runner.Spec) (string, error) {
 }
 
 // volumes checks where each leads, after every link was followed, and gives podman that
-// path: a link that is changed later leads nowhere else.
+// path: a link that is changed later leads nowhere else. A device node that lies in one
+// cannot be opened, and no program there makes its caller someone else.
 func (r *Runner) volumes(s runner.Spec) (args []string, err error) {
 	for _, v := range s.Volumes {
 		real, err := filepath.EvalSymlinks(v.Source)
@@ -195,7 +196,7 @@ func (r *Runner) volumes(s runner.Spec) (args []string, err error) {
 		if strings.ContainsAny(real, ":,\"") || strings.ContainsAny(v.Target, ",\"") {
 			return nil, fmt.Errorf("volume %s: a path with a colon, a comma or a quote cannot be mounted", v)
 		}
-		mount := "type=bind,src=" + real + ",dst=" + v.Target + ",bind-propagation=rprivate"
+		mount := "type=bind,src=" + real + ",dst=" + v.Target + ",bind-propagation=rprivate,nosuid,nodev"
 		if v.ReadOnly {
 			mount += ",readonly"
 		}
