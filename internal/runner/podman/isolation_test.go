@@ -45,6 +45,14 @@ func newPlace(t *testing.T, set func(*podman.Options, *place)) *place {
 	if p.Runner, err = open(p.dir, o); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // whatever a failed test leaves
+		ctx := context.Background()
+		all, _ := p.List(ctx)
+		for _, st := range all {
+			p.Stop(ctx, st.ID, 0, "") //nolint:errcheck // best effort
+			p.Wait(ctx, st.ID)        //nolint:errcheck // best effort
+		}
+	})
 	return p
 }
 
@@ -291,24 +299,52 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestMemory: what takes more than its limit is killed. Where control groups are of
-// version 1 the engine is not told why: conmon does not see it on recent kernels.
+// TestMemory: what takes more than its limit is killed, and that is said.
 func TestMemory(t *testing.T) {
 	p := newPlace(t, nil)
-	s := p.spec("x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done")
+	s := p.spec("x=aaaaaaaaaaaaaaaa; i=0; while [ $i -lt 24 ]; do x=$x$x; i=$((i+1)); done; echo 256 MiB")
 	s.MemoryMiB = 32
 	x, got := p.run(t, s)
-	if x.Code != 137 || x.Signal != "SIGKILL" {
-		t.Errorf("it ended with %+v and said %q, want it killed", x, got)
+	if x.Code != 137 || x.Signal != "SIGKILL" || !x.OOM {
+		t.Errorf("it ended with %+v and said %q, want it killed for its memory", x, got)
 	}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil && !x.OOM {
-		t.Errorf("it ended with %+v: why is not said", x)
+	if x, _ := p.run(t, p.spec("kill -9 $$")); x.Code != 137 || x.OOM {
+		t.Errorf("it ended with %+v, want it killed, and not for its memory", x)
 	}
 	s = p.spec("i=0; while [ $i -lt 60 ]; do sleep 100 & i=$((i+1)); done; echo all")
 	p.Runner, _ = open(p.dir, podman.Options{Command: p.pod.Command, Pull: "never", Pids: 20})
 	if x, got := p.run(t, s); x.Code == 0 || strings.Contains(got, "all") {
 		t.Errorf("it started more processes than it may: %+v %q", x, got)
 	}
+}
+
+// TestStopWhileBeginning: who is told to end in any moment of its beginning ends, and does
+// not begin after all: there is none to tell between the container and its program.
+func TestStopWhileBeginning(t *testing.T) {
+	p := newPlace(t, nil)
+	ctx := bound(t)
+	for range 6 {
+		s := p.spec("sleep 1000")
+		if err := p.Start(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		for { // until the container is there, and its program perhaps is not
+			if b, err := os.ReadFile(p.PIDFile(s.ID)); err == nil && len(b) > 0 {
+				break
+			}
+			if ctx.Err() != nil {
+				t.Fatal("the container was never made")
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if err := p.Stop(ctx, s.ID, time.Hour, ""); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := p.Wait(ctx, s.ID); err != nil || st.Exit.Code != 143 || st.Exit.Signal != "SIGTERM" {
+			t.Fatalf("got %+v, %v; want it ended by SIGTERM", st, err)
+		}
+	}
+	p.nothingLeft(t)
 }
 
 // TestServerKilled: a member outlives its server, and the next one finds its true end.

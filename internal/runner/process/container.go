@@ -82,6 +82,7 @@ func (s *shim) startContainer(out *os.File, _ *cgroup) (code int, err error) {
 	cmd := exec.Command(c.Run[0], c.Run[1:]...) //nolint:gosec,noctx // it is what the server said; it outlives it
 	cmd.Env = append(os.Environ(), markVariable+"="+string(s.f))
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = out, out, attributes(nil)
+	cmd.Dir = string(s.f) // where conmon leaves word that the kernel killed for the memory limit: podman 4 does not look there
 	if err := cmd.Start(); err != nil {
 		return exitNotExecutable, fmt.Errorf("containers cannot be run: %w; install podman, or say in podman.command where it is", err)
 	}
@@ -149,7 +150,7 @@ func (s *shim) endContainer(exit *runner.Exit, said string) {
 	case made:
 		s.settleCode(exit, said)
 	}
-	if exit.Code == 128+int(syscall.SIGKILL) {
+	if exit.OOM = s.f.has(fileOOM); !exit.OOM && exit.Code == 128+int(syscall.SIGKILL) {
 		out, err := quick(c.Killed)
 		exit.OOM = err == nil && strings.TrimSpace(out) == "true"
 	}

@@ -28,6 +28,7 @@ import (
 //	log, log-*  its output, rotated
 //	shim.err    what the shim had to say
 //	init.pid    the pid of the init of its container
+//	oom         made when a container was killed for its memory limit
 type folder string
 
 const (
@@ -40,6 +41,7 @@ const (
 	fileLog     = "log"
 	fileErr     = "shim.err"
 	fileInit    = "init.pid"
+	fileOOM     = "oom"
 	dirWork     = "work"
 )
 

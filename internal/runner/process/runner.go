@@ -353,7 +353,7 @@ func (r *Runner) Forget(_ context.Context, id runner.ID) error {
 	if had, err := f.read(fileSpec, &l); err == nil && had && l.Container != nil {
 		os.Remove(l.Container.CDI) //nolint:errcheck // the shim removed it, if it could
 	}
-	for _, name := range []string{fileSpec, fileState, fileStop, fileLock, fileExit, fileInit} { // the spec first: without it nothing is known
+	for _, name := range []string{fileSpec, fileState, fileStop, fileLock, fileExit, fileInit, fileOOM} { // the spec first: without it nothing is known
 		if err := os.Remove(f.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("member %s cannot be forgotten: %w", id, err)
 		}
