@@ -75,7 +75,7 @@ func folder(t *testing.T, path string, uid int) {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil { //nolint:gosec // to be read by others where their folder lets them
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -290,7 +290,7 @@ func TestEnvironment(t *testing.T) {
 			b, _ := os.ReadFile(name)
 			found = found || strings.Contains(string(b), "second = 'x'")
 		}
-		gate.Close() //nolint:errcheck,gosec // nothing was written
+		gate.Close() //nolint:errcheck // nothing was written
 		seen <- found
 	}()
 	p.says(t, s, "first\nsecond = 'x' \"y\" $HOME #z\n/bin:/other")
@@ -403,7 +403,7 @@ func TestShimKilled(t *testing.T) {
 	if _, err := io.ReadFull(l, make([]byte, len("up\n"))); err != nil {
 		t.Fatal(err)
 	}
-	l.Close() //nolint:errcheck // only read from
+	l.Close()
 	b, err := os.ReadFile(p.path("volumes/child"))
 	if err != nil {
 		t.Fatal(err)

@@ -186,17 +186,17 @@ func (r *Runner) network(s runner.Spec) (string, error) {
 // cannot be opened, and no program there makes its caller someone else.
 func (r *Runner) volumes(s runner.Spec) (args []string, err error) {
 	for _, v := range s.Volumes {
-		real, err := filepath.EvalSymlinks(v.Source)
+		source, err := filepath.EvalSymlinks(v.Source)
 		if err != nil {
 			return nil, fmt.Errorf("volume %s: %s is not there on this host", v, v.Source)
 		}
-		if !r.allowed(real) {
+		if !r.allowed(source) {
 			return nil, fmt.Errorf("volume %s may not be mounted here: expected a folder in one of %s", v, orNone(r.o.Volumes))
 		}
-		if strings.ContainsAny(real, ":,\"") || strings.ContainsAny(v.Target, ",\"") {
+		if strings.ContainsAny(source, ":,\"") || strings.ContainsAny(v.Target, ",\"") {
 			return nil, fmt.Errorf("volume %s: a path with a colon, a comma or a quote cannot be mounted", v)
 		}
-		mount := "type=bind,src=" + real + ",dst=" + v.Target + ",bind-propagation=rprivate,nosuid,nodev"
+		mount := "type=bind,src=" + source + ",dst=" + v.Target + ",bind-propagation=rprivate,nosuid,nodev"
 		if v.ReadOnly {
 			mount += ",readonly"
 		}
@@ -206,13 +206,13 @@ func (r *Runner) volumes(s runner.Spec) (args []string, err error) {
 }
 
 // allowed reports whether a path without links is in a folder that volumes may be in.
-func (r *Runner) allowed(real string) bool {
+func (r *Runner) allowed(source string) bool {
 	return slices.ContainsFunc(r.o.Volumes, func(dir string) bool {
 		at, err := filepath.EvalSymlinks(dir)
 		if err != nil {
 			return false // not there on this host
 		}
-		rel, err := filepath.Rel(at, real)
+		rel, err := filepath.Rel(at, source)
 		return err == nil && filepath.IsLocal(rel)
 	})
 }

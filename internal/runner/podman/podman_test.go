@@ -104,7 +104,7 @@ func TestRunner(t *testing.T) {
 // does not hide.
 func outside(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "gpupool-")
+	dir, err := os.MkdirTemp("/var/tmp", "gpupool-") //nolint:usetesting // not below /tmp
 	if err != nil {
 		t.Fatal(err)
 	}

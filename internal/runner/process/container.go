@@ -79,7 +79,7 @@ func (s *shim) startContainer(out *os.File, _ *cgroup) (code int, err error) {
 	if err := spec.Write(c.CDI); err != nil {
 		return exitNotExecutable, err
 	}
-	cmd := exec.Command(c.Run[0], c.Run[1:]...) //nolint:gosec,noctx // it is what the server said; it outlives it
+	cmd := exec.Command(c.Run[0], c.Run[1:]...) //nolint:noctx // it is what the server said; it outlives it
 	cmd.Env = append(os.Environ(), markVariable+"="+string(s.f))
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = out, out, attributes(nil)
 	cmd.Dir = string(s.f) // where conmon leaves word that the kernel killed for the memory limit: podman 4 does not look there
@@ -186,7 +186,7 @@ func quick(command []string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), removeWait)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput() //nolint:gosec // it is what the server said
+	out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
 	return string(bytes.ToValidUTF8(out, []byte("?"))), err
 }
 

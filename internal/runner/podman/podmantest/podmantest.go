@@ -46,7 +46,7 @@ func New(t testing.TB) *Podman {
 			t.Skipf("needs root, and podman with %s (scripts/podman.sh)", name)
 		}
 	}
-	dir, err := os.MkdirTemp("", "podman-")
+	dir, err := os.MkdirTemp("", "podman-") //nolint:usetesting // removed by close, which knows what is mounted there
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func runtime() string {
 // Run runs podman and returns what it said.
 func (p *Podman) Run(t testing.TB, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(p.Command[0], append(p.Command[1:len(p.Command):len(p.Command)], args...)...).CombinedOutput() //nolint:gosec,noctx // a test's own
+	out, err := exec.Command(p.Command[0], append(p.Command[1:len(p.Command):len(p.Command)], args...)...).CombinedOutput() //nolint:noctx // a test's own
 	if err != nil {
 		t.Fatalf("podman %s: %v: %s", strings.Join(args, " "), err, out)
 	}
@@ -84,7 +84,7 @@ func (p *Podman) Run(t testing.TB, args ...string) string {
 func (p *Podman) Import(t testing.TB, dir, image string) {
 	t.Helper()
 	tar := filepath.Join(p.Dir, "image.tar")
-	if out, err := exec.Command("tar", "-C", dir, "-cf", tar, ".").CombinedOutput(); err != nil { //nolint:gosec,noctx // a test's own
+	if out, err := exec.Command("tar", "-C", dir, "-cf", tar, ".").CombinedOutput(); err != nil { //nolint:noctx // a test's own
 		t.Fatalf("tar: %v: %s", err, out)
 	}
 	p.Run(t, "import", "--quiet", tar, image)
@@ -109,7 +109,7 @@ func (p *Podman) base(t testing.TB) {
 	if err == nil {
 		err = os.Symlink("../bin", filepath.Join(root, "usr", "bin"))
 	}
-	for _, name := range strings.Fields(tools) {
+	for name := range strings.FieldsSeq(tools) {
 		if err == nil {
 			err = os.Symlink("busybox", filepath.Join(root, "bin", name))
 		}
@@ -123,10 +123,10 @@ func (p *Podman) base(t testing.TB) {
 // close removes all of it.
 func (p *Podman) close() {
 	args := func(more ...string) *exec.Cmd {
-		return exec.Command(p.Command[0], append(p.Command[1:len(p.Command):len(p.Command)], more...)...) //nolint:gosec,noctx // a test's own
+		return exec.Command(p.Command[0], append(p.Command[1:len(p.Command):len(p.Command)], more...)...) //nolint:noctx // a test's own
 	}
-	args("rm", "--all", "--force", "--time", "0").Run()                           //nolint:errcheck // there should be none
-	args("rmi", "--all", "--force").Run()                                         //nolint:errcheck // the folder goes too
-	exec.Command("umount", "--quiet", filepath.Join(p.Dir, "root/overlay")).Run() //nolint:errcheck,gosec,noctx // podman keeps it mounted upon itself
-	os.RemoveAll(p.Dir)                                                           //nolint:errcheck // in a temporary folder
+	args("rm", "--all", "--force", "--time", "0").Run()                              //nolint:errcheck // there should be none
+	args("rmi", "--all", "--force").Run()                                            //nolint:errcheck // the folder goes too
+	exec.Command("umount", "--quiet", filepath.Join(p.Dir, "root", "overlay")).Run() //nolint:errcheck,gosec,noctx // podman keeps it mounted upon itself
+	os.RemoveAll(p.Dir)                                                              //nolint:errcheck // in a temporary folder
 }
