@@ -127,6 +127,6 @@ func (p *Podman) close() {
 	}
 	args("rm", "--all", "--force", "--time", "0").Run()                              //nolint:errcheck // there should be none
 	args("rmi", "--all", "--force").Run()                                            //nolint:errcheck // the folder goes too
-	exec.Command("umount", "--quiet", filepath.Join(p.Dir, "root", "overlay")).Run() //nolint:errcheck,gosec,noctx // podman keeps it mounted upon itself
+	exec.Command("umount", "--quiet", filepath.Join(p.Dir, "root", "overlay")).Run() //nolint:errcheck,noctx // podman keeps it mounted upon itself
 	os.RemoveAll(p.Dir)                                                              //nolint:errcheck // in a temporary folder
 }
