@@ -39,7 +39,7 @@ demo: build ## replay a real trace, then run real processes on eight fake GPUs
 	@./scripts/demo.sh
 
 .PHONY: test
-test: setup race mocks prometheus systemd redis browser ## run every test with the race detector, then 10,000 random histories and a storm without
+test: setup race mocks prometheus systemd redis podman browser ## run every test with the race detector, then 10,000 random histories and a storm without
 	@CGO_ENABLED=1 $(TOOL) gotestsum --format pkgname -- -race -timeout 30m ./... ./testdata/nvml
 	@$(TOOL) gotestsum --format pkgname -- -timeout 30m -run '^TestRandomHistories$$' ./internal/engine
 	@$(TOOL) gotestsum --format pkgname -- -timeout 30m ./internal/storm
@@ -91,5 +91,8 @@ systemd:
 .PHONY: redis
 redis:
 	@./scripts/redis.sh
+.PHONY: podman
+podman:
+	@./scripts/podman.sh
 browser:
 	@./scripts/setup.sh browser

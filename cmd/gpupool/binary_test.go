@@ -31,7 +31,8 @@ type testServer struct {
 	t     *testing.T
 	data  string
 	shape string
-	addr  string // once it is known, so that clients find it again
+	flags []string // of serve, instead of --fake with the shape
+	addr  string   // once it is known, so that clients find it again
 	env   []string
 	cmd   *exec.Cmd
 	log   bytes.Buffer
@@ -43,10 +44,11 @@ func (s *testServer) start() {
 	if listen == "" {
 		listen = "127.0.0.1:0"
 	}
-	s.cmd = exec.Command(binary(s.t), "serve", "--data", s.data, "--listen", listen)
-	if s.shape != "" { // else what the environment shows
-		s.cmd.Args = append(s.cmd.Args, "--fake", s.shape)
+	flags := s.flags
+	if flags == nil && s.shape != "" { // else what the environment shows
+		flags = []string{"--fake", s.shape}
 	}
+	s.cmd = exec.Command(binary(s.t), append([]string{"serve", "--data", s.data, "--listen", listen}, flags...)...)
 	s.cmd.Stderr = &s.log
 	s.cmd.Env = append(os.Environ(), s.env...)
 	if err := s.cmd.Start(); err != nil {

@@ -31,6 +31,7 @@ type crash struct {
 	t      *testing.T
 	server *testServer
 	out    string // each task appends to a file of its own here
+	way    crashWay
 
 	mu    sync.Mutex
 	acked map[uint64]job // by task number
@@ -44,19 +45,50 @@ type job struct {
 	cancelled bool // the cancel was acknowledged
 }
 
+// crashWay is what a crash test runs on, and for how long.
+type crashWay struct {
+	flags        []string // of serve, beside its data and address: which driver, which runner
+	env          []string // of serve
+	kills, tasks int
+	pause        time.Duration              // between two kills, at most
+	image        string                     // of the tasks; "" = they run as processes
+	left         func(data string) []string // what must not be left at the end, beside processes
+}
+
 // TestCrash kills the server with SIGKILL at random moments while tasks flow. At the
 // end every acknowledged task ended exactly once, none ran twice, no process is
 // left, and replaying the journal gives the live state.
 func TestCrash(t *testing.T) {
-	testCrash(t, "2x8xH100-80GB", nil, 50)
+	w := crashWay{flags: []string{"--fake", "2x8xH100-80GB"}, kills: 50, tasks: 200, pause: 380 * time.Millisecond}
+	if testing.Short() {
+		w.kills, w.tasks = 8, 40
+	}
+	crashes(t, w)
 }
 
-// TestCrashOverMock does the same over GPUs of a mock NVML that refuses what hardware
-// refuses while a process is there, and sometimes at once. At the end no instance is left.
+// TestCrashOverMock does the same over GPUs of a mock NVML.
 func TestCrashOverMock(t *testing.T) {
+	w := overMock(t)
+	data := crashes(t, w)
+	nothingCarved(t, w, data)
+}
+
+// overMock is a way over GPUs of a mock NVML that refuses what hardware refuses while a process
+// is there, and sometimes at once; the process that speaks to it dies now and then.
+func overMock(t *testing.T) crashWay {
+	t.Helper()
 	_, env := mockGPUs(t, "gpu 8 H100-80GB", "scan-proc yes", "fail nvmlGpuInstanceDestroy IN_USE 5", "fail nvmlComputeInstanceDestroy UNKNOWN 3", "abort nvmlDeviceGetComputeRunningProcesses 500")
-	data := testCrash(t, "", env, 20)
-	now, err := nvidia.Probe(t.Context(), nvidia.Options{Helper: []string{binary(t), nvmlCommand, ""}, Env: env, Log: slog.New(slog.DiscardHandler)})
+	w := crashWay{env: env, kills: 20, tasks: 80, pause: 380 * time.Millisecond}
+	if testing.Short() {
+		w.kills, w.tasks = 8, 40
+	}
+	return w
+}
+
+// nothingCarved checks that no instance and no part is left.
+func nothingCarved(t *testing.T, w crashWay, data string) {
+	t.Helper()
+	now, err := nvidia.Probe(t.Context(), nvidia.Options{Helper: []string{binary(t), nvmlCommand, ""}, Env: w.env, Log: slog.New(slog.DiscardHandler)})
 	if err != nil || len(now.GPUs) != 8 || slices.ContainsFunc(now.GPUs, func(g nvidia.ProbedGPU) bool { return g.Instances > 0 }) {
 		t.Errorf("at the end the GPUs are %+v, %v", now.GPUs, err)
 	}
@@ -66,15 +98,11 @@ func TestCrashOverMock(t *testing.T) {
 	}
 }
 
-// testCrash returns the data folder.
-func testCrash(t *testing.T, shape string, env []string, kills int) string {
+// crashes is the crash test in one of its ways. It returns the data folder.
+func crashes(t *testing.T, way crashWay) string {
 	t.Helper()
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
 		t.Skip("needs Linux: elsewhere a member's processes cannot be told from others")
-	}
-	tasks := 4 * kills
-	if testing.Short() {
-		kills, tasks = 8, 40
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -82,16 +110,16 @@ func testCrash(t *testing.T, shape string, env []string, kills int) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &crash{t: t, out: t.TempDir(), acked: map[uint64]job{}, server: &testServer{t: t, data: filepath.Join(data, "data"), shape: shape, env: env}}
+	c := &crash{t: t, out: t.TempDir(), way: way, acked: map[uint64]job{}, server: &testServer{t: t, data: filepath.Join(data, "data"), flags: way.flags, env: way.env}}
 	began := time.Now()
 	c.server.start()
 	api := c.server.up(ctx)
 	flow := make(chan error, 1)
-	go func() { flow <- c.submit(ctx, api, tasks) }()
+	go func() { flow <- c.submit(ctx, api, way.tasks) }()
 
 	rng := rand.New(rand.NewPCG(1, 50))
-	for range kills {
-		time.Sleep(time.Duration(20+rng.IntN(380)) * time.Millisecond) // the moment is the input of this test, not its result
+	for range way.kills {
+		time.Sleep(20*time.Millisecond + time.Duration(rng.Int64N(int64(way.pause)))) // the moment is the input of this test, not its result
 		c.server.end(syscall.SIGKILL)
 		time.Sleep(time.Duration(rng.IntN(120)) * time.Millisecond) // and members end while nobody watches
 		c.server.start()
@@ -101,11 +129,16 @@ func testCrash(t *testing.T, shape string, env []string, kills int) string {
 		t.Fatalf("submitting: %v; the server said:\n%s", err, c.server.log.String())
 	}
 	live := c.drain(ctx, api)
-	t.Logf("%d kills, %d tasks acknowledged, all ended after %s", kills, len(c.acked), time.Since(began).Round(time.Second))
+	t.Logf("%d kills, %d tasks acknowledged, all ended after %s", way.kills, len(c.acked), time.Since(began).Round(time.Second))
 	c.checkTasks(live)
 	for _, p := range processes(c.server.data) {
 		if !strings.Contains(p, "serve") {
 			t.Errorf("process %s is left", p)
+		}
+	}
+	if way.left != nil {
+		for _, x := range way.left(c.server.data) {
+			t.Errorf("%s is left", x)
 		}
 	}
 	c.server.end(syscall.SIGKILL) // no last snapshot: every fact is still in the journal
@@ -125,6 +158,10 @@ func (c *crash) submit(ctx context.Context, api *client.Client, tasks int) error
 			j.code = 3
 		}
 		file := filepath.Join(c.out, fmt.Sprint(n))
+		if spec.Image = c.way.image; spec.Image != "" {
+			spec.Volumes = []apitype.Volume{{Source: c.out, Target: "/out"}}
+			file = "/out/" + fmt.Sprint(n)
+		}
 		owner := "$GPUPOOL_TASK.$GPUPOOL_EPOCH.$GPUPOOL_MEMBER"
 		last := rng.IntN(40) * rng.IntN(2) // half of them end at once: before the server could note that they began
 		spec.Command = []string{"/bin/sh", "-c", fmt.Sprintf("echo %s >> %s; sleep 0.%02d; exit %d", owner, file, last, j.code)}

@@ -24,7 +24,6 @@ import (
 	"github.com/gpupool/gpupool/internal/gpu"
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/metrics"
-	"github.com/gpupool/gpupool/internal/runner/process"
 	"github.com/gpupool/gpupool/internal/scaleout"
 	"github.com/gpupool/gpupool/internal/tracing"
 	"github.com/gpupool/gpupool/internal/web"
@@ -70,11 +69,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		return err
 	}
 	defer drv.Close()
-	exe, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("this program's own file cannot be found, and tasks need it as their shim: %w", err)
-	}
-	runs, err := process.New(filepath.Join(data, "run"), process.Options{ShimCommand: []string{exe, shimCommand}, Log: log, Checkpoint: checkpointWith(ctx, exe, o.Config, log)})
+	runs, err := runners(ctx, o.Config, log)
 	if err != nil {
 		return err
 	}
@@ -130,7 +125,7 @@ func firstHosts(ctx context.Context, h *host.Host) {
 type server struct {
 	host     *host.Host
 	listener net.Listener
-	runs     *process.Runner
+	runs     taskRunner
 	token    string
 	hardware string
 	log      *slog.Logger

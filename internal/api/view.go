@@ -37,7 +37,7 @@ func (v view) task(t *engine.Task) apitype.Task {
 	out := apitype.Task{
 		ID: uint64(t.ID), Name: t.Spec.Name, Tenant: t.Spec.Tenant, Pool: t.Spec.Pool, Priority: t.Spec.Priority.String(),
 		Class: string(t.Spec.Class), Request: t.Spec.Request.String(), CPUs: cores(t.Spec.Request.CPUMilli), MemoryMiB: t.Spec.Request.MemMiB,
-		Command: slices.Clone(t.Spec.Command), State: string(t.State), Reason: reason(t.Reason), Submitted: t.Submitted.Std(),
+		Command: slices.Clone(t.Spec.Command), Image: t.Spec.Image, Volumes: apitype.VolumesOf(t.Spec.Volumes), Network: t.Spec.Network, State: string(t.State), Reason: reason(t.Reason), Submitted: t.Submitted.Std(),
 		Started: optional(t.Started), Ended: optional(t.Ended), Epoch: t.Epoch, Failures: t.Failures, Preempted: t.Preempted, Exit: exit(t.Exit),
 		Drained: t.Drained, Faults: t.Faults, LastFault: v.fault(t.Fault, func(string) bool { return true }),
 	}

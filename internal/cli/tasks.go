@@ -182,6 +182,7 @@ func (a *App) taskDetail(w io.Writer, t apitype.Task) {
 		line("cpus", gpuCount(t.CPUs))
 	}
 	line("command", strings.Join(t.Command, " "))
+	taskContainer(line, t)
 	fmt.Fprintf(w, "%-10s %s\n", "state", a.colours().state(t.State))
 	line("why", t.Reason.Message)
 	a.taskOrder(line, t)

@@ -46,6 +46,7 @@ func (c Config) check() error {
 		{"alerts.carves_failed_above", 0, 1e6, float64(c.Alerts.Carves)},
 		{"alerts.journal_above (seconds)", 1e-6, 60, time.Duration(c.Alerts.Journal).Seconds()},
 		{"alerts.overdue_above (seconds)", 0.1, 86400, time.Duration(c.Alerts.Overdue).Seconds()},
+		{"podman.pids", 16, 4e6, float64(c.Podman.Pids)},
 		{"metrics.tenants_at_most", 1, 1e5, float64(c.Metrics.Tenants)},
 		{"metrics.gpus_at_most", 1, 1e6, float64(c.Metrics.GPUs)},
 	}...) {
@@ -57,6 +58,9 @@ func (c Config) check() error {
 		return err
 	}
 	if err := c.Metrics.check(); err != nil {
+		return err
+	}
+	if err := c.checkContainers(); err != nil {
 		return err
 	}
 	if err := c.Tracing.check(); err != nil {

@@ -22,6 +22,8 @@ type Config struct {
 	Server     Server     `yaml:"server" doc:"The server itself."`
 	NVIDIA     NVIDIA     `yaml:"nvidia" doc:"The NVIDIA GPUs of this machine (docs/nvidia.md)."`
 	Journal    Journal    `yaml:"journal" doc:"Where the state is kept (docs/high-availability.md)."`
+	Process    Process    `yaml:"process" doc:"Tasks that run as processes (docs/containers.md)."`
+	Podman     Podman     `yaml:"podman" doc:"Tasks that run in containers (docs/containers.md)."`
 	Pools      []Pool     `yaml:"pools,omitempty" doc:"Pools, in order: the first whose pattern matches takes a host. Without any there is one, named default, with every host."`
 	Queue      Queue      `yaml:"queue" doc:"Waiting work."`
 	Allocation Allocation `yaml:"allocation" doc:"From placed to running."`
@@ -38,6 +40,7 @@ type Server struct {
 	Listen string `yaml:"listen" default:"127.0.0.1:8470" doc:"Address of the API. Only this machine by default: there is no TLS yet, put a proxy in front to serve others."`
 	Data   string `yaml:"data" default:"" doc:"Folder of the journal, tokens and logs. Empty: $GPUPOOL_DATA, else ~/.local/share/gpupool."`
 	Fake   string `yaml:"fake" default:"" doc:"Fake GPUs to serve, such as 8xH100-80GB or 2x8xA100-80GB. Empty: the NVIDIA GPUs of this machine, or eight fake H100s where there are none."`
+	Runner string `yaml:"runner" default:"auto" enum:"auto,process,podman" doc:"auto: tasks that name an image run in containers, others as processes. process: an image is refused. podman: a task without an image is refused, unless podman.image is set."`
 	Keep   int    `yaml:"keep_ended" default:"10000" doc:"Ended tasks kept for questions; the oldest are forgotten beyond it."`
 }
 

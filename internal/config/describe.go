@@ -91,6 +91,8 @@ func Example() string {
 				gap = "\n"
 			}
 			fmt.Fprintf(&b, "%s%s# %s\n%s%s:\n", gap, indent, doc, indent, key(f))
+		case reflect.Map:
+			fmt.Fprintf(&b, "%s# %s\n%s# %s: %s\n", indent, doc, indent, key(f), f.Tag.Get("example"))
 		case reflect.Slice:
 			if f.Type.Elem().Kind() == reflect.String {
 				fmt.Fprintf(&b, "%s# %s\n%s# %s: %s\n", indent, doc, indent, key(f), f.Tag.Get("example"))
@@ -174,6 +176,8 @@ func property(t reflect.Type) map[string]any {
 		return property(t.Elem())
 	case reflect.Struct:
 		return object(t)
+	case reflect.Map:
+		return map[string]any{"type": "object", "additionalProperties": property(t.Elem())}
 	case reflect.Slice:
 		return map[string]any{"type": "array", "items": property(t.Elem())}
 	case reflect.Int:

@@ -302,7 +302,7 @@ func specOf(c engine.StartCmd) runner.Spec {
 	s := runner.Spec{
 		ID: idOf(c.Owner), Tenant: c.Spec.Tenant, Name: c.Spec.Name, Pool: c.Spec.Pool, Host: c.Host,
 		Command: c.Spec.Command, Dir: c.Spec.Dir, Env: c.Spec.Env, Devices: c.Devices, Members: c.Spec.Request.Count(),
-		CPUMilli: c.Spec.Request.CPUMilli, MemoryMiB: c.Spec.Request.MemMiB,
+		CPUMilli: c.Spec.Request.CPUMilli, MemoryMiB: c.Spec.Request.MemMiB, Container: c.Spec.Container,
 	}
 	if c.Array != 0 {
 		s.Env = append(slices.Clip(s.Env), fmt.Sprintf("GPUPOOL_ARRAY_ID=%d", c.Array), fmt.Sprintf("GPUPOOL_ARRAY_INDEX=%d", c.Index))

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/gpupool/gpupool/internal/work"
 )
 
 // ID is one member of a task at one epoch of its lease.
@@ -26,22 +28,25 @@ func (id ID) String() string { return fmt.Sprintf("%d.%d.%d", id.Task, id.Epoch,
 // and NVIDIA_VISIBLE_DEVICES to Devices (an empty list hides every GPU), and
 // GPUPOOL_TASK, _EPOCH, _MEMBER, _MEMBERS, _TENANT, _POOL, _HOST and _SLICES.
 type Spec struct {
-	ID        ID       `json:"id"`
-	Tenant    string   `json:"tenant"`
-	Name      string   `json:"name,omitempty"`
-	Pool      string   `json:"pool"`
-	Host      string   `json:"host"`
-	Command   []string `json:"command"`
-	Dir       string   `json:"dir,omitempty"` // "" = the runner chooses one for the member
-	Env       []string `json:"env,omitempty"` // KEY=VALUE; what the runner sets itself wins
-	Devices   []string `json:"devices,omitempty"`
-	Nodes     []string `json:"nodes,omitempty"`  // device nodes that it may open; a container sees no others
-	Shared    []string `json:"shared,omitempty"` // paths of the host that it must see under the same name
-	Slices    string   `json:"slices,omitempty"` // in people's words
-	Parts     bool     `json:"parts,omitempty"`  // they are parts of GPUs: MIG instances or shares
-	Members   int      `json:"members"`
-	CPUMilli  int64    `json:"cpu_milli,omitempty"`  // limit, thousandths of a core; 0 = none
-	MemoryMiB int64    `json:"memory_mib,omitempty"` // limit; 0 = none
+	ID      ID       `json:"id"`
+	Tenant  string   `json:"tenant"`
+	Name    string   `json:"name,omitempty"`
+	Pool    string   `json:"pool"`
+	Host    string   `json:"host"`
+	Command []string `json:"command"`
+	Dir     string   `json:"dir,omitempty"` // "" = the runner chooses one for the member
+	Env     []string `json:"env,omitempty"` // KEY=VALUE; what the runner sets itself wins
+	Devices []string `json:"devices,omitempty"`
+	Nodes   []string `json:"nodes,omitempty"`  // device nodes that it may open; a container sees no others
+	Shared  []string `json:"shared,omitempty"` // paths of the host that it must see under the same name
+	Slices  string   `json:"slices,omitempty"` // in people's words
+	Parts   bool     `json:"parts,omitempty"`  // they are parts of GPUs: MIG instances or shares
+
+	work.Container // in what to run; without an image as the runner was told
+
+	Members   int   `json:"members"`
+	CPUMilli  int64 `json:"cpu_milli,omitempty"`  // limit, thousandths of a core; 0 = none
+	MemoryMiB int64 `json:"memory_mib,omitempty"` // limit; 0 = none
 }
 
 // State is where a member stands.

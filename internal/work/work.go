@@ -138,6 +138,7 @@ type Spec struct {
 	Array      *Array        `json:"array,omitempty"`       // one task for each index
 	Trace      string        `json:"trace,omitempty"`       // what the client calls the work that it belongs to; nothing here reads it
 
+	Container
 	Elastic
 }
 
@@ -188,6 +189,9 @@ func (s Spec) Validate() error {
 		if err := validEnv(kv); err != nil {
 			return err
 		}
+	}
+	if err := s.Container.Validate(); err != nil {
+		return err
 	}
 	if err := s.Request.Validate(); err != nil {
 		return err

@@ -28,6 +28,9 @@ type TaskSpec struct {
 	Command   []string `json:"command" minItems:"1" maxItems:"4096" doc:"The program and its arguments; no shell is involved"`
 	Dir       string   `json:"dir,omitempty" maxLength:"4096" doc:"Working directory on the host; one of its own if left out"`
 	Env       []string `json:"env,omitempty" maxItems:"4096" doc:"Environment, KEY=VALUE"`
+	Image     string   `json:"image,omitempty" maxLength:"512" doc:"Run it in a container of this image; without one as a process, or as the server decides" example:"docker.io/library/python:3.12"`
+	Volumes   []Volume `json:"volumes,omitempty" maxItems:"64" doc:"Folders of the host that the container sees; the server says which may be mounted"`
+	Network   string   `json:"network,omitempty" enum:"none,host,bridge" doc:"What the container reaches; as the server decides if left out"`
 	Grace     string   `json:"grace,omitempty" maxLength:"32" doc:"Between SIGTERM and SIGKILL" example:"10s"`
 	TTL       string   `json:"ttl,omitempty" maxLength:"32" doc:"Longest wait in the queue, then it is expired; the pool's if left out, none for no end" example:"1h"`
 
@@ -128,6 +131,9 @@ type Task struct {
 	CPUs      float64    `json:"cpus,omitempty"`
 	MemoryMiB int64      `json:"memory_mib,omitempty"`
 	Command   []string   `json:"command,omitempty" doc:"Absent for a lease"`
+	Image     string     `json:"image,omitempty" doc:"Of the container that it runs in; absent for a process"`
+	Volumes   []Volume   `json:"volumes,omitempty"`
+	Network   string     `json:"network,omitempty" doc:"As it was asked for"`
 	State     string     `json:"state" enum:"queued,starting,running,yielding,parked,succeeded,failed,cancelled,expired"`
 	Reason    Reason     `json:"reason"`
 	Submitted time.Time  `json:"submitted"`

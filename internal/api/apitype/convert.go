@@ -33,6 +33,9 @@ func (s TaskSpec) Work() (work.Spec, error) {
 	if err := out.Elastic.Validate(out.Request); err != nil {
 		return out, err
 	}
+	if out.Container, err = s.container(); err != nil {
+		return out, err
+	}
 	if out.Grace, err = duration("grace", s.Grace); err != nil {
 		return out, err
 	}

@@ -16,33 +16,37 @@ var passed = []string{"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ",
 // killed shim leaves behind is found again.
 const markVariable = "GPUPOOL_DIR"
 
-// environment is what a program sees. Later entries win: the task's own over the
+// environment is what a process sees. Later entries win: the task's own over the
 // server's, and gpupool's over both, so that no task can claim devices by itself.
-func environment(folder string, s runner.Spec) []string {
+func environment(folder string, s runner.Spec, user []string) []string {
 	var env []string
 	for _, name := range passed {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)
 		}
 	}
-	env = append(env, s.Env...)
+	env = append(append(env, user...), s.Env...)
+	return append(append(env, told(s)...), markVariable+"="+folder)
+}
+
+// told is what gpupool tells a program.
+func told(s runner.Spec) []string {
 	devices := strings.Join(s.Devices, ",")
 	nvidia := devices
 	if nvidia == "" {
 		nvidia = "void" // the container toolkit's word for none
 	}
-	return append(env,
-		"CUDA_VISIBLE_DEVICES="+devices,
-		"NVIDIA_VISIBLE_DEVICES="+nvidia,
-		"GPUPOOL_TASK="+strconv.FormatUint(s.ID.Task, 10),
-		"GPUPOOL_EPOCH="+strconv.FormatUint(uint64(s.ID.Epoch), 10),
-		"GPUPOOL_MEMBER="+strconv.Itoa(s.ID.Member),
-		"GPUPOOL_MEMBERS="+strconv.Itoa(max(s.Members, 1)),
-		"GPUPOOL_TENANT="+s.Tenant,
-		"GPUPOOL_POOL="+s.Pool,
-		"GPUPOOL_HOST="+s.Host,
-		"GPUPOOL_NAME="+s.Name,
-		"GPUPOOL_SLICES="+s.Slices,
-		markVariable+"="+folder,
-	)
+	return []string{
+		"CUDA_VISIBLE_DEVICES=" + devices,
+		"NVIDIA_VISIBLE_DEVICES=" + nvidia,
+		"GPUPOOL_TASK=" + strconv.FormatUint(s.ID.Task, 10),
+		"GPUPOOL_EPOCH=" + strconv.FormatUint(uint64(s.ID.Epoch), 10),
+		"GPUPOOL_MEMBER=" + strconv.Itoa(s.ID.Member),
+		"GPUPOOL_MEMBERS=" + strconv.Itoa(max(s.Members, 1)),
+		"GPUPOOL_TENANT=" + s.Tenant,
+		"GPUPOOL_POOL=" + s.Pool,
+		"GPUPOOL_HOST=" + s.Host,
+		"GPUPOOL_NAME=" + s.Name,
+		"GPUPOOL_SLICES=" + s.Slices,
+	}
 }

@@ -27,6 +27,8 @@ import (
 //	exit.json   how it ended; written when nothing of it is left
 //	log, log-*  its output, rotated
 //	shim.err    what the shim had to say
+//	init.pid    the pid of the init of its container
+//	oom         made when a container was killed for its memory limit
 type folder string
 
 const (
@@ -38,6 +40,8 @@ const (
 	fileExit    = "exit.json"
 	fileLog     = "log"
 	fileErr     = "shim.err"
+	fileInit    = "init.pid"
+	fileOOM     = "oom"
 	dirWork     = "work"
 )
 
@@ -47,6 +51,10 @@ type launch struct {
 	Cgroup    string      `json:"cgroup,omitempty"` // folder of the member's control group; "" = none
 	LogMaxMiB int         `json:"log_max_mib"`
 	LogFiles  int         `json:"log_files"`
+
+	Container *Container `json:"container,omitempty"` // nil: it runs as a process
+	User      *User      `json:"user,omitempty"`      // of the process; nil: the server's own
+	Work      string     `json:"work,omitempty"`      // its working directory, unless it names one; "" = in this folder
 }
 
 // programState is the content of state.json.
@@ -54,6 +62,8 @@ type programState struct {
 	PID     int       `json:"pid"`
 	Since   uint64    `json:"since"` // the kernel's start time of the pid, against its reuse; 0 = not known
 	Started time.Time `json:"started"`
+
+	Container bool `json:"container,omitempty"` // PID is of what runs the container
 }
 
 // stopRequest is the content of stop.json.

@@ -17,6 +17,8 @@ func sealFiles() { unix.CloseOnExec(3) }
 
 func attributes(*cgroup) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
+func noNewPrivileges() {}
+
 func startTime(int) uint64 { return 0 }
 
 func descendants(int) []int { return nil }

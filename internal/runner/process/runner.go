@@ -34,11 +34,14 @@ import (
 type Options struct {
 	ShimCommand []string // runs ShimMain with the arguments that follow it; required
 	Log         *slog.Logger
-	LogMaxMiB   int      // size at which a log is rotated; default 16
-	LogFiles    int      // rotated logs kept beside the current one; default 3
-	KeepLogs    int      // forgotten members whose output is kept, the newest; default 10,000
-	Checkpoint  []string // command that moves the GPU memory of a process to main memory and back, with cuda-checkpoint's arguments; see Suspend. Empty: none
-	Cgroup      string   // control group (v2) to make members' groups in; default /sys/fs/cgroup/gpupool where that is possible
+	LogMaxMiB   int             // size at which a log is rotated; default 16
+	LogFiles    int             // rotated logs kept beside the current one; default 3
+	KeepLogs    int             // forgotten members whose output is kept, the newest; default 10,000
+	Checkpoint  []string        // command that moves the GPU memory of a process to main memory and back; see Suspend. Empty: none
+	Users       map[string]User // whom the processes of each tenant run as; takes root
+	DefaultUser *User           // those of all other tenants; nil: the server's own user
+	Work        string          // where those who run as another user get their working directories; default /var/lib/gpupool/work
+	Cgroup      string          // control group (v2) to make members' groups in; default /sys/fs/cgroup/gpupool where that is possible
 }
 
 // Runner implements runner.Runner and runner.LogReader over a folder.
@@ -67,6 +70,9 @@ func New(root string, o Options) (*Runner, error) {
 	if o.LogFiles == 0 {
 		o.LogFiles = 3
 	}
+	if o.Work == "" {
+		o.Work = defaultWork
+	}
 	if o.KeepLogs == 0 {
 		o.KeepLogs = 10_000
 	}
@@ -86,6 +92,11 @@ func New(root string, o Options) (*Runner, error) {
 
 // Start implements runner.Runner.
 func (r *Runner) Start(ctx context.Context, s runner.Spec) error {
+	return r.begin(ctx, s, nil)
+}
+
+// begin starts a member, as a process or in a container.
+func (r *Runner) begin(ctx context.Context, s runner.Spec, c *Container) error {
 	f := folderOf(r.root, s.ID)
 	if f.has(fileStarted) {
 		return nil
@@ -93,8 +104,13 @@ func (r *Runner) Start(ctx context.Context, s runner.Spec) error {
 	if err := os.MkdirAll(string(f), 0o700); err != nil {
 		return fmt.Errorf("the folder of member %s cannot be made: %w", s.ID, err)
 	}
-	l := launch{Spec: s, LogMaxMiB: r.o.LogMaxMiB, LogFiles: r.o.LogFiles}
-	if r.o.Cgroup != "" && (s.CPUMilli > 0 || s.MemoryMiB > 0) {
+	l := launch{Spec: s, LogMaxMiB: r.o.LogMaxMiB, LogFiles: r.o.LogFiles, Container: c}
+	if c == nil {
+		if err := r.asUser(&l); err != nil {
+			return err
+		}
+	}
+	if c == nil && r.o.Cgroup != "" && (s.CPUMilli > 0 || s.MemoryMiB > 0) {
 		l.Cgroup = memberCgroup(r.o.Cgroup, s.ID)
 	}
 	err := f.write(fileSpec, l)
@@ -206,8 +222,13 @@ func (r *Runner) settle(f folder) (bool, error) {
 // killLeft ends what a killed shim left behind.
 func (r *Runner) killLeft(f folder) {
 	var l launch
-	if known, err := f.read(fileSpec, &l); err == nil && known && l.Cgroup != "" {
-		endCgroup(l.Cgroup)
+	if known, err := f.read(fileSpec, &l); err == nil && known {
+		if l.Container != nil {
+			r.killContainer(f, l.Container)
+		}
+		if l.Cgroup != "" {
+			endCgroup(l.Cgroup)
+		}
 	}
 	for range 100 { // what forks while it is looked for is found in the next round
 		left := marked(string(f))
@@ -232,6 +253,11 @@ func (r *Runner) status(id runner.ID) (st runner.Status, ok bool, err error) {
 	var p programState
 	if known, err := f.read(fileState, &p); err == nil && known {
 		st.State, st.PID, st.Started = runner.Running, p.PID, p.Started
+		if p.Container {
+			if st.PID, st.Started, known = containerPID(f.path(fileInit)); !known { // its image may have to be fetched first
+				st.State = runner.Starting
+			}
+		}
 	}
 	for range 2 {
 		var x runner.Exit
@@ -323,7 +349,11 @@ func (r *Runner) Forget(_ context.Context, id runner.ID) error {
 	case st.State != runner.Exited:
 		return fmt.Errorf("member %s is still %s: stop it first", id, st.State)
 	}
-	for _, name := range []string{fileSpec, fileState, fileStop, fileLock, fileExit} { // the spec first: without it nothing is known
+	var l launch
+	if had, err := f.read(fileSpec, &l); err == nil && had && l.Container != nil {
+		os.Remove(l.Container.CDI) //nolint:errcheck // the shim removed it, if it could
+	}
+	for _, name := range []string{fileSpec, fileState, fileStop, fileLock, fileExit, fileInit, fileOOM} { // the spec first: without it nothing is known
 		if err := os.Remove(f.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("member %s cannot be forgotten: %w", id, err)
 		}
@@ -331,7 +361,9 @@ func (r *Runner) Forget(_ context.Context, id runner.ID) error {
 	if info, err := os.Stat(f.path(fileErr)); err == nil && info.Size() == 0 {
 		os.Remove(f.path(fileErr)) //nolint:errcheck // empty
 	}
-	os.Remove(f.path(dirWork)) //nolint:errcheck // stays when there is something in it
+	for _, dir := range []string{f.path(dirWork), r.workOf(id)} {
+		os.Remove(dir) //nolint:errcheck // stays when there is something in it
+	}
 	if r.forgets.Add(1)%pruneEvery == 0 {
 		r.prune()
 	}
@@ -356,7 +388,7 @@ func (r *Runner) prune() {
 		return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Member, b.Member))
 	})
 	for _, id := range old[:max(0, len(old)-r.o.KeepLogs)] {
-		if err := os.RemoveAll(string(folderOf(r.root, id))); err != nil {
+		if err := errors.Join(os.RemoveAll(string(folderOf(r.root, id))), os.RemoveAll(r.workOf(id))); err != nil {
 			r.o.Log.Warn("old output cannot be removed", "member", id.String(), "err", err)
 		}
 	}

@@ -3,7 +3,6 @@ package process
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -59,6 +58,8 @@ type shim struct {
 	pid   int            // of the program, and its process group
 	asked stopRequest    // to end; its Kill is zero while nobody asked
 	told  syscall.Signal // that it got last; 0 = none
+
+	reaped bool // pid is no more
 }
 
 // tell lets Start return.
@@ -126,29 +127,38 @@ func (s *shim) member(signals <-chan os.Signal) runner.Exit {
 	if err != nil {
 		fmt.Fprintln(s.log, "gpupool: limits are not enforced:", err)
 	}
-	code, err := s.start(in, cg)
+	start := s.start
+	if s.l.Container != nil {
+		start = s.startContainer
+	}
+	code, err := start(in, cg)
 	in.Close() //nolint:errcheck // the program has its own
 	if err != nil {
 		out.Close() //nolint:errcheck // nothing was written
 		cg.end()
 		return s.cannot(code, err)
 	}
-	copied := make(chan struct{})
+	copied, said := make(chan struct{}), &lastWords{from: out}
 	go func() {
 		defer close(copied)
-		copyOut(s.log, out)
+		copyOut(s.log, said)
 	}()
-	if err := s.f.write(fileState, programState{PID: s.pid, Since: startTime(s.pid), Started: time.Now()}); err != nil {
+	if err := s.f.write(fileState, programState{PID: s.pid, Since: startTime(s.pid), Started: time.Now(), Container: s.l.Container != nil}); err != nil {
 		fmt.Fprintln(os.Stderr, "state:", err) // it runs all the same; only its pid cannot be shown
 	}
 	s.tell()
 	exit := s.watch(signals, cg)
+	end := ""
 	select { // nothing is left that could write; only what was handed to a stranger
 	case <-copied:
+		end = string(said.end)
 	case <-time.After(2 * time.Second):
 	}
 	out.Close() //nolint:errcheck // only read from
 	exit.OOM = cg.oom()
+	if s.l.Container != nil {
+		s.endContainer(&exit, end)
+	}
 	cg.end()
 	return exit
 }
@@ -185,19 +195,19 @@ func (s *shim) start(out *os.File, cg *cgroup) (code int, err error) {
 	spec := s.l.Spec
 	dir := spec.Dir
 	if dir == "" {
-		dir = s.f.path(dirWork)
-		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if dir, err = s.makeWork(); err != nil {
 			return exitNotExecutable, err
 		}
 	} else if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return exitNotExecutable, fmt.Errorf("the working directory %s is not there on this host: give another --dir", dir)
 	}
-	env := environment(string(s.f), spec)
+	env := environment(string(s.f), spec, s.l.User.env(dir))
 	path, code, err := lookUp(spec.Command[0], dir, env)
 	if err != nil {
 		return code, err
 	}
 	cmd := &exec.Cmd{Path: path, Args: spec.Command, Env: env, Dir: dir, Stdout: out, Stderr: out, SysProcAttr: attributes(cg)}
+	s.l.User.become(cmd)
 	if err := cmd.Start(); err != nil {
 		return exitNotExecutable, fmt.Errorf("%s cannot be executed: %w", spec.Command[0], err)
 	}
@@ -228,6 +238,8 @@ func (s *shim) watch(signals <-chan os.Signal, cg *cgroup) (exit runner.Exit) {
 	}()
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
+	again := time.NewTimer(time.Hour)
+	again.Stop()
 	ended := false
 	stop := func() {
 		timer.Reset(time.Until(s.asked.Kill))
@@ -238,8 +250,11 @@ func (s *shim) watch(signals <-chan os.Signal, cg *cgroup) (exit runner.Exit) {
 		if by == s.told { // asked again, as after a restart of the server
 			return
 		}
+		if !s.signalAll(by) {
+			again.Reset(10 * time.Millisecond)
+			return
+		}
 		s.told = by
-		s.signalAll(by)
 		s.signalAll(syscall.SIGCONT) // one that is suspended gets to use its grace
 	}
 	if s.stopAsked() { // before the pid was known to whoever asked
@@ -252,7 +267,7 @@ func (s *shim) watch(signals <-chan os.Signal, cg *cgroup) (exit runner.Exit) {
 				return exit
 			}
 			if d.pid == s.pid {
-				exit, ended = exitOf(d.status), true
+				exit, ended, s.reaped = exitOf(d.status), true, true
 			}
 			if ended { // the member is over; whatever it left is not
 				cg.kill()
@@ -269,6 +284,8 @@ func (s *shim) watch(signals <-chan os.Signal, cg *cgroup) (exit runner.Exit) {
 			case asked:
 				stop()
 			}
+		case <-again.C:
+			stop()
 		case <-timer.C:
 			cg.kill()
 			s.signalAll(syscall.SIGKILL)
@@ -277,14 +294,19 @@ func (s *shim) watch(signals <-chan os.Signal, cg *cgroup) (exit runner.Exit) {
 	}
 }
 
-// signalAll signals the program's group and every descendant outside it.
-func (s *shim) signalAll(sig syscall.Signal) {
+// signalAll signals the program's group and every descendant outside it. It is false when
+// there will be someone to signal soon.
+func (s *shim) signalAll(sig syscall.Signal) bool {
+	if s.l.Container != nil {
+		return s.signalContainer(sig)
+	}
 	syscall.Kill(-s.pid, sig) //nolint:errcheck // the group may be empty
 	for _, pid := range descendants(os.Getpid()) {
 		if group, err := syscall.Getpgid(pid); err == nil && group != s.pid {
 			syscall.Kill(pid, sig) //nolint:errcheck // gone already, then
 		}
 	}
+	return true
 }
 
 func exitOf(ws unix.WaitStatus) runner.Exit {

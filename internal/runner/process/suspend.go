@@ -93,7 +93,8 @@ func (r *Runner) Resume(ctx context.Context, id runner.ID, devices []string) err
 	return r.restore(ctx, shim, devices)
 }
 
-// runs finds the shim of a member that runs.
+// runs finds the process above all those of a member that runs: its shim, or the init of
+// its container.
 func (r *Runner) runs(id runner.ID) (folder, int, error) {
 	f := folderOf(r.root, id)
 	st, known, err := r.status(id)
@@ -105,11 +106,14 @@ func (r *Runner) runs(id runner.ID) (folder, int, error) {
 	case st.State != runner.Running:
 		return f, 0, fmt.Errorf("member %s is %s: only a running one can be suspended", id, st.State)
 	}
-	shim := f.shimPID()
-	if shim <= 0 {
+	top := f.shimPID()
+	if init := pidIn(f.path(fileInit)); init > 0 { // of a container: what runs that goes on
+		top = init
+	}
+	if top <= 0 {
 		return f, 0, fmt.Errorf("the shim of member %s has not said its pid", id)
 	}
-	return f, shim, nil
+	return f, top, nil
 }
 
 // goOn lets every process below a shim run, the youngest first, so that no parent sees a

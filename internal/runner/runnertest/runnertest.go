@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -125,9 +126,35 @@ func (s *suite) file(t *testing.T, name string) string {
 	return ""
 }
 
+// HostPIDs is what a runner offers whose members have pids of their own: pid is what a
+// process inside says that it has. 0: there is no such process, or no longer.
+type HostPIDs interface {
+	HostPID(id runner.ID, pid int) int
+}
+
+// pid waits until a member has written a pid, and returns the host's for it; "" when that
+// process has ended.
+func (s *suite) pid(t *testing.T, id runner.ID, name string) string {
+	t.Helper()
+	said := s.file(t, name)
+	hosts, apart := s.r.(HostPIDs)
+	if !apart {
+		return said
+	}
+	n, err := strconv.Atoi(said)
+	must(t, err)
+	if n = hosts.HostPID(id, n); n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
 // gone waits until a process is no more.
 func (s *suite) gone(t *testing.T, pid string) {
 	t.Helper()
+	if pid == "" {
+		return
+	}
 	var n int
 	if _, err := fmt.Sscan(pid, &n); err != nil {
 		t.Fatal(err)
@@ -244,14 +271,14 @@ func shorter(t *testing.T, s *suite) {
 func tree(t *testing.T, s *suite) {
 	child := filepath.Join(s.dir, "child")
 	id := s.start(t, "(trap '' TERM; echo $(exec sh -c 'echo $PPID') > "+child+"; sleep 1000) & wait")
-	pid := s.file(t, "child")
+	pid := s.pid(t, id, "child")
 	must(t, s.r.Stop(s.ctx, id, 20*time.Millisecond, ""))
 	s.wait(t, id)
 	s.gone(t, pid)
 	// and when the program ends by itself
 	id = s.start(t, "sleep 1000 & echo $! > "+filepath.Join(s.dir, "child2")+"; exit 4")
 	s.expect(t, id, 4, "")
-	s.gone(t, s.file(t, "child2"))
+	s.gone(t, s.pid(t, id, "child2"))
 }
 
 func daemon(t *testing.T, s *suite) {
@@ -259,7 +286,7 @@ func daemon(t *testing.T, s *suite) {
 		t.Skip("needs Linux: elsewhere a daemon leaves the group for good")
 	}
 	id := s.start(t, "setsid sh -c 'echo $$ > "+filepath.Join(s.dir, "daemon")+"; exec sleep 1000' & exec sleep 1000")
-	pid := s.file(t, "daemon")
+	pid := s.pid(t, id, "daemon")
 	must(t, s.r.Stop(s.ctx, id, 20*time.Millisecond, ""))
 	s.wait(t, id)
 	s.gone(t, pid)
@@ -319,7 +346,7 @@ func leaks(t *testing.T, s *suite) {
 
 func adopt(t *testing.T, s *suite) {
 	id := s.start(t, s.sleeper("trap 'exit 9' TERM"))
-	pid := s.file(t, "ready")
+	pid := s.pid(t, id, "ready")
 	again := s.open()
 	all, err := again.List(s.ctx)
 	must(t, err)

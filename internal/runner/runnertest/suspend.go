@@ -22,6 +22,7 @@ func (s *suite) suspender(t *testing.T) runner.Suspender {
 // counter starts a member that counts in a file, in a child of a child.
 func (s *suite) counter(t *testing.T) (id runner.ID, count func() string) {
 	file := filepath.Join(s.dir, "count")
+	os.Remove(file) //nolint:errcheck // of one before
 	id = s.start(t, "trap 'echo saved > "+s.dir+"/saved; kill $!; exit 0' TERM; (sh -c 'n=0; while :; do n=$((n+1)); echo $n > "+file+".new; mv "+file+".new "+file+"; done' & wait) & wait")
 	count = func() string {
 		b, _ := os.ReadFile(file)
