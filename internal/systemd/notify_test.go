@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,14 +68,14 @@ func TestNobodyListens(t *testing.T) {
 // TestWatchdog lets the server be well, then answer with errors, then hang.
 func TestWatchdog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told, failed int
-		var state error
+		var told, failed atomic.Int32
+		var state atomic.Value // of error; nothing while well
 		hang := make(chan struct{})
 		n := Notifier{watchdog: time.Minute, send: func(s string) error {
 			if s != "WATCHDOG=1" {
 				t.Errorf("told %q", s)
 			}
-			told++
+			told.Add(1)
 			return nil
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -82,32 +83,30 @@ func TestWatchdog(t *testing.T) {
 		go func() {
 			defer close(ended)
 			n.Watch(ctx, func(ctx context.Context) error {
-				if state == nil {
-					return nil
-				}
-				if !errors.Is(state, errHangs) {
-					return state
+				sick, _ := state.Load().(error)
+				if sick == nil || !errors.Is(sick, errHangs) {
+					return sick
 				}
 				close(hang)
 				<-ctx.Done()
 				return ctx.Err()
-			}, func(error) { failed++ })
+			}, func(error) { failed.Add(1) })
 		}()
 		time.Sleep(5*time.Minute + time.Second)
 		synctest.Wait()
-		if told != 11 || failed != 0 {
-			t.Errorf("in five minutes told %d times, failed %d: want 11, at once and each half of a minute", told, failed)
+		if told.Load() != 11 || failed.Load() != 0 {
+			t.Errorf("in five minutes told %d times, failed %d: want 11, at once and each half of a minute", told.Load(), failed.Load())
 		}
-		state = errors.New("no disk")
+		state.Store(errNoDisk)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if told != 11 || failed != 2 {
-			t.Errorf("sick: told %d times, failed %d: want no more than 11, and 2", told, failed)
+		if told.Load() != 11 || failed.Load() != 2 {
+			t.Errorf("sick: told %d times, failed %d: want no more than 11, and 2", told.Load(), failed.Load())
 		}
-		state = errHangs
+		state.Store(errHangs)
 		<-hang
 		time.Sleep(time.Hour)
-		if told != 11 {
+		if told.Load() != 11 {
 			t.Error("the watchdog is kept quiet while the server hangs")
 		}
 		cancel()
@@ -115,4 +114,7 @@ func TestWatchdog(t *testing.T) {
 	})
 }
 
-var errHangs = errors.New("hangs")
+var (
+	errNoDisk = errors.New("no disk")
+	errHangs  = errors.New("hangs")
+)
