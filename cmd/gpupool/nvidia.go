@@ -44,7 +44,7 @@ func openDriver(ctx context.Context, cfg config.Config, log *slog.Logger) (name 
 }
 
 func nvidiaDriver(ctx context.Context, cfg config.Config, log *slog.Logger) (driver.Driver, error) {
-	root := os.Getenv("GPUPOOL_NVIDIA_ROOT") // for tests: what /proc and /dev are below
+	root := nvidiaRoot()
 	dir := filepath.Join(cfg.Server.Data, "nvidia")
 	if !nvidia.Built && !loaded(root) && !served(dir) {
 		return nil, nvidia.ErrNone
@@ -59,6 +59,9 @@ func nvidiaDriver(ctx context.Context, cfg config.Config, log *slog.Logger) (dri
 		MPS: nvidia.MPS{Off: c.Sharing == "time-slices", Dir: mpsDir(cfg.Server.Data)},
 	})
 }
+
+// nvidiaRoot is what /proc and /dev are below in tests; "" = /.
+func nvidiaRoot() string { return os.Getenv("GPUPOOL_NVIDIA_ROOT") }
 
 // loaded tells whether the machine has NVIDIA's kernel driver.
 func loaded(root string) bool {

@@ -43,7 +43,7 @@ func runners(ctx context.Context, c config.Config, log *slog.Logger) (taskRunner
 	p := c.Podman
 	return podman.New(processes, root, podman.Options{
 		Command: p.Command, Image: p.Image, Only: c.Server.Runner == "podman", Images: p.Images, Pull: p.Pull, Volumes: p.Volumes,
-		Network: p.Network, Networks: p.Networks, Pids: p.Pids, ShmMiB: int64(p.Shm), User: func(tenant string) string {
+		Network: p.Network, Networks: p.Networks, Pids: p.Pids, ShmMiB: int64(p.Shm), Root: nvidiaRoot(), User: func(tenant string) string {
 			if u := o.UserOf(tenant); u != nil {
 				return u.String()
 			}

@@ -36,13 +36,15 @@ flags=(-std=gnu11 -O1 -g -fPIC -shared -Wall -Wextra -I"$header" -Wl,-soname,lib
 "$cc" "${flags[@]}" -o "$temp/new.so" src/*.c "$temp/rest.c" -lpthread
 mv "$temp/old.so" "$out/old/libnvidia-ml.so.1"
 
-# Nobody opens these nodes: a program that computes needs a GPU.
+# Nobody computes with these nodes: root makes them like /dev/null, for containers take nothing but devices.
 root=$temp/root
 mkdir -p "$root"/dev/nvidia-caps "$root"/proc/driver/{nvidia,nvidia-caps} "$root"/proc/sys/kernel/random
 ln -s /proc/meminfo /proc/cpuinfo "$root/proc"
 ln -s /proc/sys/kernel/random/boot_id "$root/proc/sys/kernel/random"
 echo 'NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.105.08' >"$root/proc/driver/nvidia/version"
-(cd "$root/dev" && touch nvidiactl nvidia-uvm nvidia{0..7} nvidia-caps/nvidia-cap{3..258})
+for node in nvidiactl nvidia-uvm nvidia{0..7} nvidia-caps/nvidia-cap{3..258}; do
+  mknod "$root/dev/$node" c 1 3 2>/dev/null || touch "$root/dev/$node"
+done
 awk 'BEGIN {
   print "config 1\nmonitor 2"
   for (n = 3; gpu < 8; gpu++)

@@ -36,6 +36,7 @@ type Options struct {
 	ShmMiB   int64    // of /dev/shm; default 1024
 	Devices  string   // folder of device specs; default /var/run/cdi
 	Toolkit  string   // device spec of NVIDIA's container toolkit; default /etc/cdi/nvidia.yaml
+	Root     string   // where /dev is that has the device nodes; "" = /. For tests
 
 	User func(tenant string) string // UID:GID that a tenant's programs run as; "" or nil: as the image says
 }
@@ -228,7 +229,11 @@ func (r *Runner) devices(name string, s runner.Spec) (cdi.Spec, error) {
 		}
 	}
 	for _, node := range s.Nodes {
-		e.Nodes = append(e.Nodes, cdi.Node{Path: node})
+		n := cdi.Node{Path: node}
+		if r.o.Root != "" {
+			n.Host = filepath.Join(r.o.Root, node)
+		}
+		e.Nodes = append(e.Nodes, n)
 	}
 	for _, p := range s.Shared {
 		e.Mounts = append(e.Mounts, cdi.Mount{Host: p, Path: p, Options: []string{"rbind", "rprivate", "nosuid", "nodev"}})
