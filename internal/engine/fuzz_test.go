@@ -31,6 +31,8 @@ func sampleFacts() []Fact {
 		PoolSet{pool},
 		TenantSet{work.Tenant{Name: "a", LimitGPUs: 1.5, GuaranteeGPUs: 0.5, MaxWaiting: 4, MaxRunning: 5, Weight: 2, Tokens: []string{"t"}}},
 		TenantRemoved{"a"},
+		TokenSet{work.Token{ID: "i", Name: "n", Role: work.RoleViewer, Tenant: "a", ReadOnly: true, Hash: "h", Old: "o", OldEnds: 1, Created: 2, Rotated: 3, Expires: 4}},
+		TokenRemoved{"i", "a"},
 		ModelLearned{gpu.Builtin()[0]},
 		HostJoined{gpu.HostInfo{Name: "h", Driver: "d", CPUMilli: 1, MemMiB: 2, Labels: map[string]string{"k": "v"}, GPUs: []gpu.GPUInfo{{ID: "g", Model: "T4"}}}, "p"},
 		HostChanged{1, true, why},
