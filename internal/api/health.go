@@ -20,7 +20,7 @@ func (s *server) healthRoutes(tag string) {
 		{"drain", "Move what runs on a GPU away: tasks end within their grace and go back to their place in line, leases cannot be renewed", gpu.VerdictDrain},
 		{"uncordon", "Take back what operators said of a GPU; what its driver says stands", gpu.VerdictNone},
 	} {
-		register(s, op{id: x.name + "-gpu", method: post, path: "/v1/gpus/{gpu}/" + x.name, says: x.says, tag: tag, admin: true},
+		register(s, op{id: x.name + "-gpu", method: post, path: "/v1/gpus/{gpu}/" + x.name, says: x.says, tag: tag},
 			func(ctx context.Context, in *struct {
 				GPUPath
 				Body *apitype.GPUReason

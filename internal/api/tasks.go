@@ -64,6 +64,9 @@ func (s *server) submit(ctx context.Context, spec work.Spec, key string) (work.T
 	if err := s.payer(who(ctx), &spec); err != nil {
 		return 0, err
 	}
+	if err := s.allowed(&spec); err != nil {
+		return 0, err
+	}
 	if spec.Pool == "" {
 		spec.Pool = s.cfg.DefaultPool
 	}
@@ -79,12 +82,12 @@ func (s *server) submit(ctx context.Context, spec work.Spec, key string) (work.T
 
 // payer fills in the tenant: a token's own, or the only one there is.
 func (s *server) payer(c caller, spec *work.Spec) error {
-	if !c.admin {
+	if !c.all() {
 		if spec.Tenant == "" {
-			spec.Tenant = c.tenant
+			spec.Tenant = c.Tenant
 		}
-		if spec.Tenant != c.tenant {
-			return work.Errorf(work.CodeForbidden, "this token is of tenant %s and cannot submit for tenant %s: leave the tenant out", c.tenant, spec.Tenant)
+		if spec.Tenant != c.Tenant {
+			return work.Errorf(work.CodeForbidden, "you are %s and cannot submit for tenant %s: leave the tenant out", c, spec.Tenant)
 		}
 		return nil
 	}
@@ -94,7 +97,7 @@ func (s *server) payer(c caller, spec *work.Spec) error {
 	var tenants []work.Tenant
 	s.host.Read(func(e *engine.Engine) { tenants = e.Tenants() })
 	if len(tenants) != 1 {
-		return work.Errorf(work.CodeInvalid, "say which of %d tenants the task is for (--tenant): an admin token is of none", len(tenants))
+		return work.Errorf(work.CodeInvalid, "say which of %d tenants the task is for (--tenant): you are %s, and of none", len(tenants), c)
 	}
 	spec.Tenant = tenants[0].Name
 	return nil

@@ -167,9 +167,9 @@ Try it without a GPU:
 		cmds []*cobra.Command
 	}{
 		{"work", append(tasks, a.actionCmds()...)},
-		{"pool", []*cobra.Command{a.topCmd(), a.gpusCmd(), a.hostsCmd(), a.poolsCmd(), a.rolloutCmd(), a.tenantsCmd(), a.reportCmd()}},
+		{"pool", []*cobra.Command{a.topCmd(), a.gpusCmd(), a.hostsCmd(), a.poolsCmd(), a.rolloutCmd(), a.tenantsCmd(), a.tokensCmd(), a.secretsCmd(), a.reportCmd()}},
 		{"plan", []*cobra.Command{a.assessCmd(), a.simulateCmd(), a.planCmd(), a.benchCmd(), a.stormCmd(), a.loadtestCmd()}},
-		{"admin", []*cobra.Command{a.serveCmd(), a.serviceCmd(), a.doctorCmd(), a.configCmd(), a.versionCmd()}},
+		{"admin", []*cobra.Command{a.serveCmd(), a.serviceCmd(), a.doctorCmd(), a.configCmd(), a.auditCmd(), a.versionCmd()}},
 	} {
 		for _, c := range g.cmds {
 			c.GroupID = g.id

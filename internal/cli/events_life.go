@@ -60,7 +60,7 @@ func siteText(ev apitype.Event, raw []byte) (string, error) {
 	case "tenant.removed":
 		return in(raw, func(f apitype.Pool) string { return "tenant " + f.Name + " is removed" })
 	case "token.set":
-		return in(raw, func(f tokenFact) string { return f.Token.words() + " is set" })
+		return in(raw, func(f tokenFact) string { return tokenWords(f.Token) + " is set" })
 	case "token.removed":
 		return in(raw, func(f struct {
 			ID string `json:"id"`

@@ -18,7 +18,7 @@ func sampleFacts() []Fact {
 	part := work.Part{Host: 0, CPUMilli: 5, MemMiB: 6, Slices: []work.Slice{
 		{GPU: 0, Mode: gpu.ModeMIG, Profile: "1g.10gb", Start: 3, Milli: 143},
 		{GPU: 1, Mode: gpu.ModeShared, Share: &work.Share{Milli: 300, MemMiB: 10}, Milli: 300}}}
-	spec := work.Spec{Name: "n", Tenant: "a", Pool: "p", Priority: work.Low, Class: work.Training, Command: []string{"x", "y"}, Dir: "/", Env: []string{"A=1"},
+	spec := work.Spec{Name: "n", Tenant: "a", Pool: "p", Priority: work.Low, Class: work.Training, Command: []string{"x", "y"}, Dir: "/", Env: []string{"A=1"}, Secrets: []string{"B=b"},
 		Request: work.Request{Milli: 300, GPUMemMiB: 7, Isolation: work.IsolationAny, Models: []string{"T4"}, Members: 2, CPUMilli: 5, MemMiB: 6},
 		Grace:   time.Second, TTL: time.Minute, LeaseTTL: time.Hour, Key: "k",
 		MaxRuntime: time.Hour, Estimate: time.Minute, Checkpoint: time.Second, Deadline: 7, After: []work.TaskID{1}, AfterAny: []work.TaskID{2}, Hold: true,

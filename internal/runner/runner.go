@@ -34,6 +34,7 @@ type Spec struct {
 	Command   []string `json:"command"`
 	Dir       string   `json:"dir,omitempty"` // "" = the runner chooses one for the member
 	Env       []string `json:"env,omitempty"` // KEY=VALUE; what the runner sets itself wins
+	Secrets   []string `json:"secrets,omitempty"` // VARIABLE=NAME of values that the runner looks up when it starts the program; it fails where one is missing
 	Devices   []string `json:"devices,omitempty"`
 	Nodes     []string `json:"nodes,omitempty"`  // device nodes that it may open; a container sees no others
 	Shared    []string `json:"shared,omitempty"` // paths of the host that it must see under the same name
