@@ -58,8 +58,12 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		return err
 	}
 	defer listener.Close()
-	token, err := keptToken(filepath.Join(data, cli.AdminTokenFile), "admin", api.NewAdminToken)
+	in, err := newAccess(o.Config, log)
 	if err != nil {
+		return err
+	}
+	defer in.close()
+	if err := in.mayServe(listener.Addr(), o.Config.Server.Insecure, log); err != nil {
 		return err
 	}
 	watch, scrapes, err := watching(o)
@@ -75,7 +79,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if err != nil {
 		return fmt.Errorf("this program's own file cannot be found, and tasks need it as their shim: %w", err)
 	}
-	runs, err := process.New(filepath.Join(data, "run"), process.Options{ShimCommand: []string{exe, shimCommand}, Log: log, Checkpoint: checkpointWith(ctx, exe, o.Config, log)})
+	runs, err := process.New(filepath.Join(data, "run"), process.Options{ShimCommand: []string{exe, shimCommand}, Log: log, Checkpoint: checkpointWith(ctx, exe, o.Config, log), Secrets: in.secrets, Dirs: in.dirs})
 	if err != nil {
 		return err
 	}
@@ -95,7 +99,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		return err
 	}
 	watch.Seed(h)
-	return runServer(ctx, server{host: h, listener: listener, runs: runs, token: token, hardware: hardware, log: log, traces: traces, o: o, watch: watch, scrapes: scrapes})
+	return runServer(ctx, server{host: h, listener: listener, runs: runs, in: in, hardware: hardware, log: log, traces: traces, o: o, watch: watch, scrapes: scrapes})
 }
 
 // hostsWait is how long the first answer of the drivers is waited for.
@@ -125,7 +129,7 @@ type server struct {
 	host     *host.Host
 	listener net.Listener
 	runs     *process.Runner
-	token    string
+	in       *access
 	hardware string
 	log      *slog.Logger
 	traces   *tracing.Tracer // nil: none
@@ -148,6 +152,7 @@ func runServer(ctx context.Context, s server) error {
 		ended <- s.host.Run(ctx)
 	}()
 	go s.watch.Run(ctx)
+	go s.in.run(ctx)
 	pools := s.o.Config.WorkPools()
 	if _, err := s.host.Do(ctx, engine.SetPools{Pools: pools}); err != nil {
 		cancel()
@@ -158,11 +163,11 @@ func runServer(ctx context.Context, s server) error {
 		return errors.Join(err, <-ended)
 	}
 	firstHosts(ctx, s.host)
-	handler, err := api.New(api.Config{
-		Host: s.host, Logs: s.runs, AdminToken: api.HashToken(s.token), DefaultPool: pools[0].Name,
+	handler, err := api.New(s.in.into(api.Config{
+		Host: s.host, Logs: s.runs, DefaultPool: pools[0].Name,
 		Version: s.o.Version, Hardware: s.hardware, Log: s.log,
 		Metrics: s.watch.Handler(), Scrapes: api.Scrapes(s.o.Config.Metrics.Open), MetricsToken: api.HashToken(s.scrapes),
-	})
+	}))
 	if err == nil {
 		handler, err = web.New(handler)
 	}
@@ -170,24 +175,19 @@ func runServer(ctx context.Context, s server) error {
 		cancel()
 		return errors.Join(err, <-ended)
 	}
-	// Streams may last; only headers have a bound. ctx ends the streams at shutdown.
-	srv := &http.Server{Handler: traced(s.traces, handler), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
+	srv := newHTTPServer(ctx, traced(s.traces, handler), s.log)
 	go func() {
 		defer cancel()
-		if err := srv.Serve(s.listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		if err := serveOn(srv, s.listener, s.in); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("the API stopped", "err", err)
 		}
 	}()
-	url := urlOf(s.listener.Addr())
-	if err := writeServerFile(s.o.Config.Server.Data, url); err != nil {
+	info := s.in.info(s.listener.Addr(), s.o.Config.Server.TLS.Cert)
+	if err := writeServerFile(s.o.Config.Server.Data, info); err != nil {
 		s.log.Warn("clients will not find the server by themselves", "err", err)
 	}
-	if a, ok := s.listener.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
-		s.log.Warn("the API can be reached from other machines, and there is no TLS yet: tokens cross the network readable; put a proxy with TLS in front", "address", url)
-	}
-	s.o.Ready(url, s.o.Config.Server.Data, s.hardware)
-	stopping := tellSystemd(ctx, s.host, url, s.log)
+	s.o.Ready(info.URL, s.o.Config.Server.Data, s.hardware)
+	stopping := tellSystemd(ctx, s.host, info.URL, s.log)
 	<-ctx.Done()
 	stopping()
 	bound, done := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
@@ -313,8 +313,8 @@ func writeFile(path string, b []byte) error {
 	return err
 }
 
-func writeServerFile(data, url string) error {
-	b, err := json.Marshal(cli.ServerInfo{URL: url, PID: os.Getpid()})
+func writeServerFile(data string, info cli.ServerInfo) error {
+	b, err := json.Marshal(info)
 	if err != nil {
 		return err
 	}

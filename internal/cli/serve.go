@@ -15,7 +15,7 @@ import (
 // serveFlags are the settings of a server that the command line may give.
 type serveFlags struct {
 	file, listen, fake string
-	verbose            bool
+	verbose, insecure  bool
 }
 
 func (s *serveFlags) add(c *cobra.Command, verbose string) {
@@ -23,6 +23,7 @@ func (s *serveFlags) add(c *cobra.Command, verbose string) {
 	f.StringVar(&s.file, "config", "", "configuration file (see gpupool config example)")
 	f.StringVar(&s.listen, "listen", "", "address of the API (default 127.0.0.1:8470); port 0 takes a free one")
 	f.StringVar(&s.fake, "fake", "", "fake GPUs, such as 8xH100-80GB or 2x8xA100-80GB")
+	f.BoolVar(&s.insecure, "insecure", false, "serve other machines without TLS, as behind a proxy that ends it")
 	f.BoolVarP(&s.verbose, "verbose", "v", false, verbose)
 }
 
@@ -40,6 +41,9 @@ func (s *serveFlags) options(c *cobra.Command, a *App) (ServeOptions, error) {
 	}
 	if c.Flags().Changed("fake") {
 		cfg.Server.Fake = s.fake
+	}
+	if s.insecure {
+		cfg.Server.Insecure = true
 	}
 	if cfg.Server.Data, err = DataDir(cmp.Or(a.flags.data, cfg.Server.Data)); err != nil {
 		return ServeOptions{}, err

@@ -26,6 +26,7 @@ type specFlags struct {
 
 	after, afterAny []string
 	labels          []string
+	more            envFlags
 }
 
 func (s *specFlags) register(c *cobra.Command) {
@@ -57,6 +58,7 @@ func (s *specFlags) register(c *cobra.Command) {
 	f.DurationVar(&s.retry, "retry", 0, "while the queue is full, try again as the server says, for this long")
 	f.StringVar(&s.key, "idempotency-key", "", "submitting twice with one key gives one task")
 	s.registerElastic(c)
+	s.more.register(c)
 	complete := func(name string, values ...string) {
 		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -97,6 +99,9 @@ func (s *specFlags) read(c *cobra.Command, in io.Reader, command []string) (apit
 		}
 	}
 	if err := s.readElastic(c, &spec); err != nil {
+		return spec, err
+	}
+	if err := s.more.read(&spec); err != nil {
 		return spec, err
 	}
 	if len(command) > 0 {

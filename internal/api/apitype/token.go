@@ -50,6 +50,7 @@ type AuditEntry struct {
 	Operation string    `json:"operation,omitempty" doc:"Of the API; absent where the call was refused before it was known"`
 	Method    string    `json:"method"`
 	Path      string    `json:"path" doc:"Without its query"`
+	Object    string    `json:"object,omitempty" doc:"What it made, by its path"`
 	By        string    `json:"by,omitempty" doc:"Who: the ID of the token, the subject at the OIDC issuer, or the subject of the certificate; absent for nobody known"`
 	Name      string    `json:"name,omitempty" doc:"Of the token or the person"`
 	How       string    `json:"how,omitempty" doc:"token, oidc or certificate"`

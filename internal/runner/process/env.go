@@ -16,16 +16,16 @@ var passed = []string{"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ",
 // killed shim leaves behind is found again.
 const markVariable = "GPUPOOL_DIR"
 
-// environment is what a program sees. Later entries win: the task's own over the
-// server's, and gpupool's over both, so that no task can claim devices by itself.
-func environment(folder string, s runner.Spec) []string {
+// environment is what a program sees. Later entries win: the task's own and its secrets
+// over the server's, and gpupool's over both, so that no task can claim devices by itself.
+func environment(folder string, s runner.Spec, secrets []string) []string {
 	var env []string
 	for _, name := range passed {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)
 		}
 	}
-	env = append(env, s.Env...)
+	env = append(append(env, s.Env...), secrets...)
 	devices := strings.Join(s.Devices, ",")
 	nvidia := devices
 	if nvidia == "" {

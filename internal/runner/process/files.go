@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpupool/gpupool/internal/runner"
+	"github.com/gpupool/gpupool/internal/secrets"
 )
 
 // folder is what is kept of one member, and the only thing that the runner and the
@@ -47,6 +48,9 @@ type launch struct {
 	Cgroup    string      `json:"cgroup,omitempty"` // folder of the member's control group; "" = none
 	LogMaxMiB int         `json:"log_max_mib"`
 	LogFiles  int         `json:"log_files"`
+
+	Secrets secrets.Store `json:"secrets"`        // where they lie: never a value
+	Dirs    []string      `json:"dirs,omitempty"` // that the working directory must be in
 }
 
 // programState is the content of state.json.

@@ -28,17 +28,20 @@ import (
 	"time"
 
 	"github.com/gpupool/gpupool/internal/runner"
+	"github.com/gpupool/gpupool/internal/secrets"
 )
 
 // Options of a Runner. Zero values mean the defaults.
 type Options struct {
 	ShimCommand []string // runs ShimMain with the arguments that follow it; required
 	Log         *slog.Logger
-	LogMaxMiB   int      // size at which a log is rotated; default 16
-	LogFiles    int      // rotated logs kept beside the current one; default 3
-	KeepLogs    int      // forgotten members whose output is kept, the newest; default 10,000
-	Checkpoint  []string // command that moves the GPU memory of a process to main memory and back, with cuda-checkpoint's arguments; see Suspend. Empty: none
-	Cgroup      string   // control group (v2) to make members' groups in; default /sys/fs/cgroup/gpupool where that is possible
+	LogMaxMiB   int           // size at which a log is rotated; default 16
+	LogFiles    int           // rotated logs kept beside the current one; default 3
+	KeepLogs    int           // forgotten members whose output is kept, the newest; default 10,000
+	Checkpoint  []string      // command that moves the GPU memory of a process to main memory and back, with cuda-checkpoint's arguments; see Suspend. Empty: none
+	Secrets     secrets.Store // where the values lie that programs name
+	Dirs        []string      // working directories that programs may have, and what is below them; empty: any
+	Cgroup      string        // control group (v2) to make members' groups in; default /sys/fs/cgroup/gpupool where that is possible
 }
 
 // Runner implements runner.Runner and runner.LogReader over a folder.
@@ -93,7 +96,7 @@ func (r *Runner) Start(ctx context.Context, s runner.Spec) error {
 	if err := os.MkdirAll(string(f), 0o700); err != nil {
 		return fmt.Errorf("the folder of member %s cannot be made: %w", s.ID, err)
 	}
-	l := launch{Spec: s, LogMaxMiB: r.o.LogMaxMiB, LogFiles: r.o.LogFiles}
+	l := launch{Spec: s, LogMaxMiB: r.o.LogMaxMiB, LogFiles: r.o.LogFiles, Secrets: r.o.Secrets, Dirs: r.o.Dirs}
 	if r.o.Cgroup != "" && (s.CPUMilli > 0 || s.MemoryMiB > 0) {
 		l.Cgroup = memberCgroup(r.o.Cgroup, s.ID)
 	}
