@@ -60,7 +60,7 @@ func (s *server) note(r *http.Request, rec *recorder, took time.Duration) {
 		At: s.now().UTC(), Request: rec.request, Operation: rec.operation, Method: r.Method, Path: short(r.URL.Path, 512), Object: rec.Header().Get("Location"), Name: c.Name, By: c.ID, How: string(c.Kind), Role: string(c.Role),
 		Tenant: c.Tenant, From: r.RemoteAddr, Forwarded: short(r.Header.Get("X-Forwarded-For"), 256), Status: rec.status, TookMS: float64(took.Microseconds()) / 1000,
 	}
-	if c.Kind != "" && c.ID == "" { // a token without a name: so much of its hash that it can be told from others
+	if c.ID == "" && c.token != "" { // a token without a name: so much of its hash that it can be told from others
 		e.By = "gpt:" + c.token[:8]
 	}
 	if rec.status >= 400 {

@@ -100,11 +100,11 @@ func (s *server) unknownCaller(w http.ResponseWriter, r *http.Request, err error
 	if !ours {
 		refused = &refusedCall{work.CodeUnavailable, err.Error()}
 	}
+	if busy := s.limits.failed(r.RemoteAddr, s.now()); busy != nil {
+		writeRefusal(w, busy)
+		return
+	}
 	if refused.code == work.CodeUnauthed {
-		if busy := s.limits.failed(r.RemoteAddr, s.now()); busy != nil {
-			writeRefusal(w, busy)
-			return
-		}
 		unauthorized(w, refused.detail)
 		return
 	}
@@ -141,9 +141,6 @@ func (s *server) callerOf(r *http.Request) (caller, error) {
 	}
 	if s.cfg.OIDC == nil || strings.Count(token, ".") != 2 {
 		return s.ofToken(token)
-	}
-	if err := s.limits.failing(r.RemoteAddr, s.now()); err != nil { // checking one may ask its issuer
-		return caller{}, unknown("%s", err)
 	}
 	id, err := s.cfg.OIDC.Verify(r.Context(), token)
 	switch {

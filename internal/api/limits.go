@@ -84,23 +84,6 @@ func (l *limits) failed(addr string, now time.Time) error {
 	if ok {
 		return nil
 	}
-	return tooMany(wait)
-}
-
-// failing says whether an address has used up what it may.
-func (l *limits) failing(addr string, now time.Time) error {
-	if l.Failed <= 0 {
-		return nil
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if of(l.unsure, network(addr), l.Failed/60, int(l.Failed), now).left.TokensAt(now) >= 1 {
-		return nil
-	}
-	return tooMany(time.Second)
-}
-
-func tooMany(wait time.Duration) error {
 	e := work.Errorf(work.CodeRate, "too many calls from your address without a token that is known: check the token, and wait")
 	e.Retry = wait
 	return e

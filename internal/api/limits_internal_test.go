@@ -107,9 +107,6 @@ func TestLimitsUnknown(t *testing.T) {
 	if n := failed("[2001:db8::ffff:1]:7"); n != 0 {
 		t.Errorf("a neighbour in the same /64: %d, want 0", n)
 	}
-	if l.failing("10.0.0.1:9", now) == nil || l.failing("10.0.0.9:9", now) != nil {
-		t.Error("who has used up what it may is not told from who has not")
-	}
 	if now = now.Add(2 * time.Second); failed("10.0.0.1:5") != 2 {
 		t.Error("after two seconds there are not two more")
 	}

@@ -42,17 +42,17 @@ type Groups struct {
 
 // role finds the role of who is in groups, and may be of a tenant.
 func (g Groups) role(in []string, tenant string) (work.Role, string, error) {
-	any := func(of []string) bool {
+	one := func(of []string) bool {
 		return slices.ContainsFunc(of, func(x string) bool { return slices.Contains(in, x) })
 	}
 	switch {
-	case any(g.Admins):
+	case one(g.Admins):
 		return work.RoleAdmin, "", nil
-	case any(g.Operators):
+	case one(g.Operators):
 		return work.RoleOperator, "", nil
 	case tenant != "":
 		return work.RoleTenant, tenant, nil
-	case any(g.Viewers):
+	case one(g.Viewers):
 		return work.RoleViewer, "", nil
 	}
 	return "", "", errors.New("it names no tenant, and no group that has a role here")

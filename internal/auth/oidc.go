@@ -41,7 +41,7 @@ type OIDCOptions struct {
 
 const (
 	issuerWithin = 10 * time.Second // of an answer of the issuer
-	issuerAgain  = 5 * time.Second  // before it is asked again after it has failed
+	issuerAgain  = 5 * time.Second  // before it is asked again after it has failed, or for keys that nobody may have
 	keysFor      = time.Hour        // that keys are used without asking whether they still count
 )
 
@@ -88,7 +88,8 @@ func (o *OIDC) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	if !o.failed.IsZero() && now.Sub(o.failed) < issuerAgain {
 		return nil, o.why
 	}
-	p, err := oidc.NewProvider(oidc.ClientContext(ctx, o.client), o.o.Issuer)
+	// Whoever asks first may leave: the answer is for all.
+	p, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), o.client), o.o.Issuer)
 	var found struct {
 		Keys string `json:"jwks_uri"`
 	}
@@ -99,7 +100,9 @@ func (o *OIDC) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 		o.failed, o.why = now, o.down(err)
 		return nil, o.why
 	}
-	keys := &keySet{url: found.Keys, client: o.client, now: o.o.Now}
+	asks := *o.client
+	asks.Transport = &seldom{next: asks.Transport, now: o.o.Now}
+	keys := &keySet{url: found.Keys, client: &asks, now: o.o.Now}
 	o.verifier = oidc.NewVerifier(o.o.Issuer, keys, &oidc.Config{ClientID: o.o.Audience, SupportedSigningAlgs: algorithms, Now: o.o.Now})
 	return o.verifier, nil
 }
@@ -120,11 +123,14 @@ func (o *OIDC) Verify(ctx context.Context, token string) (Identity, error) {
 	case fetch != nil:
 		return Identity{}, o.down(fetch)
 	case err != nil:
-		return Identity{}, fmt.Errorf("the OIDC token is not accepted: %s", strings.TrimPrefix(err.Error(), "oidc: ")) //nolint:errorlint // only words of it
+		return Identity{}, fmt.Errorf("the OIDC token is not accepted: %s", strings.TrimPrefix(err.Error(), "oidc: "))
 	}
 	var claims map[string]any
 	if err := t.Claims(&claims); err != nil {
 		return Identity{}, fmt.Errorf("the claims of the OIDC token cannot be read: %w", err)
+	}
+	if t.Subject == "" {
+		return Identity{}, errors.New("the OIDC token names nobody: expected the claim sub")
 	}
 	tenant, _ := claims[o.o.TenantClaim].(string)
 	name, _ := claims[o.o.NameClaim].(string)
@@ -196,6 +202,35 @@ func (k *keySet) VerifySignature(ctx context.Context, jwt string) ([]byte, error
 		*to = errors.Unwrap(err)
 	}
 	return nil, err
+}
+
+// seldom asks for keys every few seconds at most. A token with a key that nobody has makes
+// the library ask, and strangers must not make gpupool flood the issuer; who has a good
+// token is not held up, as its key is known already.
+type seldom struct {
+	next http.RoundTripper // nil: the usual one
+	now  func() time.Time
+
+	mu   sync.Mutex
+	last time.Time
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *seldom) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	now := s.now()
+	soon := !s.last.IsZero() && now.Sub(s.last) < issuerAgain
+	if !soon {
+		s.last = now
+	}
+	s.mu.Unlock()
+	if soon {
+		return nil, errors.New("it was asked for its keys a moment ago")
+	}
+	if s.next == nil {
+		return http.DefaultTransport.RoundTrip(r)
+	}
+	return s.next.RoundTrip(r)
 }
 
 // unreachable reports whether keys could not be fetched.

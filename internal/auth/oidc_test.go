@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/base64"
@@ -128,7 +129,8 @@ func at(t time.Time) func() time.Time { return func() time.Time { return t } }
 // TestOIDCRefuses: every token that is wrong in one thing is refused, and in words.
 func TestOIDCRefuses(t *testing.T) {
 	i := newIssuer(t)
-	o := checker(t, i, at(now))
+	clock := now
+	o := checker(t, i, func() time.Time { return clock })
 	key, stranger := i.keys[0], newKey(t, "one")
 	good := i.sign(key, i.claims(nil))
 	if _, err := o.Verify(t.Context(), good); err != nil {
@@ -160,7 +162,9 @@ func TestOIDCRefuses(t *testing.T) {
 		"no tenant and no group":      {i.sign(key, i.claims(map[string]any{"gpupool_tenant": nil})), "gives no right here"},
 		"a tenant that is no text":    {i.sign(key, i.claims(map[string]any{"gpupool_tenant": []string{"alice"}})), "gives no right here"},
 		"not a token":                 {"a.b.c", "malformed"},
+		"nobody":                      {i.sign(key, i.claims(map[string]any{"sub": nil})), "names nobody"},
 	} {
+		clock = clock.Add(10 * time.Second) // so that the issuer may be asked for its keys again
 		id, err := o.Verify(t.Context(), x.token)
 		if err == nil || !strings.Contains(err.Error(), x.says) || auth.IsUnavailable(err) || id != (auth.Identity{}) {
 			t.Errorf("%s: got %+v, %v, want a refusal that says %q", what, id, err, x.says)
@@ -233,6 +237,7 @@ func TestOIDCKeys(t *testing.T) {
 	clock = clock.Add(2 * time.Hour)
 	check("a key while the issuer has been away for long", old, true)
 	i.set(func(i *issuer) { i.down, i.keys = false, append(i.keys, next) })
+	clock = clock.Add(10 * time.Second)
 	check("a key that is new", next, true)
 	check("the one before", old, true)
 	i.set(func(i *issuer) { i.keys = []signKey{next} })
@@ -245,5 +250,33 @@ func TestOIDCKeys(t *testing.T) {
 	}
 	if i.asked > 0 {
 		t.Errorf("the issuer was asked %d times for keys that are known", i.asked)
+	}
+}
+
+// TestOIDCFlood: tokens with keys that nobody has do not make gpupool flood the issuer, and
+// hold up nobody whose token is good.
+func TestOIDCFlood(t *testing.T) {
+	i := newIssuer(t)
+	clock := now
+	o := checker(t, i, func() time.Time { return clock })
+	good, forged := i.sign(i.keys[0], i.claims(nil)), i.sign(newKey(t, "forged"), i.claims(nil))
+	for range 100 {
+		if _, err := o.Verify(t.Context(), forged); err == nil {
+			t.Fatal("a forged token is accepted")
+		}
+		clock = clock.Add(50 * time.Millisecond)
+		if _, err := o.Verify(t.Context(), good); err != nil {
+			t.Fatalf("a good token is held up: %s", err)
+		}
+	}
+	if i.asked > 2 {
+		t.Errorf("in 5 s the issuer was asked for its keys %d times", i.asked)
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	o = checker(t, i, at(now))
+	_, _ = o.Verify(left, good) // whoever asks first, and leaves
+	if _, err := o.Verify(t.Context(), good); err != nil {
+		t.Errorf("the next is held up: %s", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -84,19 +85,19 @@ func (t *TLS) current() *tls.Config {
 // look says what the files are like; links are followed, as those of a secret in
 // Kubernetes change by them.
 func (t *TLS) look() string {
-	stamp := ""
+	var stamp strings.Builder
 	for _, f := range []string{t.o.Cert, t.o.Key, t.o.ClientCA} {
 		if f == "" {
 			continue
 		}
 		info, err := os.Stat(f)
 		if err != nil {
-			stamp += "|" + err.Error()
+			stamp.WriteString("|" + err.Error())
 			continue
 		}
-		stamp += fmt.Sprintf("|%d %d %v", info.ModTime().UnixNano(), info.Size(), inode(info))
+		fmt.Fprintf(&stamp, "|%d %d %v", info.ModTime().UnixNano(), info.Size(), inode(info))
 	}
-	return stamp
+	return stamp.String()
 }
 
 func (t *TLS) load() (*tls.Config, error) {

@@ -98,12 +98,12 @@ func shake(t *testing.T, server *auth.TLS, client *tls.Config) (string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // of a test
+	defer l.Close()
 	served := make(chan error, 1)
 	go func() {
 		conn, err := l.Accept()
 		if err == nil {
-			defer conn.Close() //nolint:errcheck // of a test
+			defer conn.Close()
 			s := tls.Server(conn, server.Config())
 			if err = s.Handshake(); err == nil {
 				_, err = s.Write([]byte("x")) // with TLS 1.3 a client hears of its certificate only when it reads
@@ -115,7 +115,7 @@ func shake(t *testing.T, server *auth.TLS, client *tls.Config) (string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close() //nolint:errcheck // of a test
+	defer c.Close()
 	conn := tls.Client(c, client)
 	if err = conn.Handshake(); err == nil {
 		_, err = io.ReadFull(conn, make([]byte, 1))
@@ -175,7 +175,7 @@ func TestTLSReload(t *testing.T) {
 	want("two")
 	ca.write(cert, key, of("five"))
 	want("five")
-	if _, err := shake(t, s, &tls.Config{RootCAs: ca.pool(), ServerName: "gpupool.example.org", MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}); err == nil { //nolint:gosec // what must be refused
+	if _, err := shake(t, s, &tls.Config{RootCAs: ca.pool(), ServerName: "gpupool.example.org", MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}); err == nil {
 		t.Error("TLS 1.1 was taken")
 	}
 }
