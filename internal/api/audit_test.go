@@ -1,16 +1,23 @@
 package api_test
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpupool/gpupool/internal/api"
 	"github.com/gpupool/gpupool/internal/api/apitype"
 	"github.com/gpupool/gpupool/internal/api/client"
+	"github.com/gpupool/gpupool/internal/auth"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -201,6 +208,86 @@ func TestDirs(t *testing.T) {
 		}
 		if says := refused(t, err, work.CodeForbidden); !strings.Contains(says, "/data/shared") {
 			t.Errorf("%q: %s", dir, says)
+		}
+	}
+}
+
+// TestFloodIsNotAudited: calls from nobody known are in the audit log no more often than
+// they are answered, whatever they show, so that a flood neither fills the disk nor pushes
+// out what was there.
+func TestFloodIsNotAudited(t *testing.T) {
+	away := verifier(func(string) (auth.Identity, error) { return auth.Identity{}, unavailable() })
+	w := start(t, options{change: func(c *api.Config) { c.Limits, c.OIDC = api.Limits{Failed: 5}, away }})
+	before := len(w.audited(client.AuditQuery{}))
+	for i := range 100 {
+		w.whoami([]string{"gpt_alice_guess", "a.b.c", ""}[i%3])
+	}
+	if n := len(w.audited(client.AuditQuery{})) - before; n == 0 || n > 6 {
+		t.Errorf("of 100 calls from nobody known %d are in the audit log, want about 5", n)
+	}
+}
+
+type verifier func(token string) (auth.Identity, error)
+
+func (v verifier) Verify(_ context.Context, token string) (auth.Identity, error) { return v(token) }
+
+// unavailable is what is said while no issuer answers: nothing listens there.
+func unavailable() error {
+	o, err := auth.NewOIDC(auth.OIDCOptions{Issuer: "http://127.0.0.1:1", Audience: "x"})
+	if err == nil {
+		_, err = o.Verify(context.Background(), "a.b.c")
+	}
+	return err
+}
+
+// TestOtherSites: with a certificate, which a browser shows whoever's page asks, nothing is
+// changed for a page of another site; with a token, which no other page has, it is.
+func TestOtherSites(t *testing.T) {
+	w := start(t, options{change: func(c *api.Config) {
+		c.Certificate = auth.Certificates{TenantFrom: "cn"}.Identify
+	}})
+	cert := &x509.Certificate{Subject: pkix.Name{CommonName: "alice"}, NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	for _, x := range []struct {
+		method, site, token string
+		want                int
+	}{
+		{"GET", "", "", 200}, {"POST", "", "", 201}, {"POST", "same-origin", "", 201}, {"POST", "cross-site", "", 403}, {"POST", "same-site", "", 403}, {"POST", "cross-site", w.aliceToken, 201},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), x.method, "/v1/tasks", strings.NewReader(`{"command":["x"],"gpus":"1/7"}`))
+		r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{cert}}}
+		r.Header.Set("Content-Type", "application/json")
+		if x.site != "" {
+			r.Header.Set("Sec-Fetch-Site", x.site)
+		}
+		if x.token != "" {
+			r.Header.Set("Authorization", "Bearer "+x.token)
+		}
+		rec := httptest.NewRecorder()
+		if w.handler.ServeHTTP(rec, r); rec.Code != x.want {
+			t.Errorf("%s from %q: got %d %s, want %d", x.method, x.site, rec.Code, rec.Body, x.want)
+		}
+	}
+}
+
+// TestOutsiders: who comes in by an issuer acts in its role; a tenant that is not there, and
+// an issuer that does not answer, are told from a token that does not count.
+func TestOutsiders(t *testing.T) {
+	w := start(t, options{change: func(c *api.Config) {
+		c.OIDC = verifier(func(token string) (auth.Identity, error) {
+			id := auth.Identity{Kind: auth.KindOIDC, ID: "ann", Role: work.RoleTenant}
+			switch id.Tenant, _, _ = strings.Cut(token, "."); id.Tenant {
+			case "away":
+				return auth.Identity{}, unavailable()
+			case "forged":
+				return auth.Identity{}, errors.New("forged")
+			}
+			return id, nil
+		})
+	}})
+	for token, want := range map[string]int{"alice.x.y": 200, "stranger.x.y": 403, "away.x.y": 503, "forged.x.y": 401} {
+		a := w.whoami(token)
+		if a.status != want || want == 200 && !strings.Contains(a.body, `"how":"oidc"`) || (want == 503) != (a.header.Get("Retry-After") != "") {
+			t.Errorf("%s: got %d %v %s, want %d", token, a.status, a.header, a.body, want)
 		}
 	}
 }

@@ -172,12 +172,12 @@ func readIn(dir, file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close() //nolint:errcheck // only read from
+	defer root.Close()
 	f, err := root.Open(file)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer f.Close()
 	return io.ReadAll(io.LimitReader(f, MaxValue))
 }
 
