@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/gpupool/gpupool/internal/auth"
-	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -170,11 +169,8 @@ func (s *server) valid(c caller) bool {
 	if !c.Expires.IsZero() && !s.now().Before(c.Expires) {
 		return false
 	}
-	known := c.Tenant == ""
-	if !known {
-		s.host.Read(func(e *engine.Engine) { _, known = e.Tenant(c.Tenant) })
-	}
-	return known
+	_, known := s.host.Known().Tenant(c.Tenant)
+	return known || c.Tenant == ""
 }
 
 func (s *server) now() time.Time {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
-	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -26,9 +25,7 @@ type SecretPath struct {
 // ownTenant refuses tenants that are not the caller's: they are as unknown as those that
 // never were.
 func (s *server) ownTenant(ctx context.Context, name string) error {
-	known := false
-	s.host.Read(func(e *engine.Engine) { _, known = e.Tenant(name) })
-	if !known || !who(ctx).owns(name) {
+	if _, known := s.host.Known().Tenant(name); !known || !who(ctx).owns(name) {
 		return unknownTenant(name)
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gpupool/gpupool/internal/auth"
-	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -101,19 +100,13 @@ func (s *server) ofHash(id, of, hash string) (caller, error) {
 		}
 		return caller{}, errUnknownToken
 	case "":
-		var t work.Tenant
-		s.host.Read(func(e *engine.Engine) {
-			t, _ = e.Tenant(of)
-			t.Tokens = append([]string(nil), t.Tokens...)
-		})
-		if among(t.Tokens, hash) {
+		if hashes, _ := s.host.Known().Tenant(of); among(hashes, hash) {
 			c.Role = asTenant
 			return c, nil
 		}
 		return caller{}, errUnknownToken
 	}
-	var t work.Token
-	s.host.Read(func(e *engine.Engine) { t, _ = e.Token(id) })
+	t, _ := s.host.Known().Token(id)
 	now := work.TimeOf(s.now())
 	switch {
 	case among(t.Hashes(now), hash):
