@@ -59,17 +59,23 @@ func (s *testServer) start() {
 // up waits until the server that runs now has said where it listens.
 func (s *testServer) up(ctx context.Context) *client.Client {
 	s.t.Helper()
+	url := s.url(ctx)
+	s.addr = strings.TrimPrefix(url, "http://")
+	return s.client(url)
+}
+
+func (s *testServer) url(ctx context.Context) string {
+	s.t.Helper()
 	for ctx.Err() == nil {
 		var info cli.ServerInfo
 		b, err := os.ReadFile(filepath.Join(s.data, cli.ServerFile))
 		if err == nil && json.Unmarshal(b, &info) == nil && info.PID == s.cmd.Process.Pid {
-			s.addr = strings.TrimPrefix(info.URL, "http://")
-			return s.client(info.URL)
+			return info.URL
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 	s.t.Fatalf("the server did not come up; it said:\n%s", s.log.String())
-	return nil
+	return ""
 }
 
 func (s *testServer) client(url string) *client.Client {

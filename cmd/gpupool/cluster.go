@@ -107,7 +107,7 @@ type cluster struct {
 }
 
 func newCluster(s server, cfg host.Config, j *redis.Journal) *cluster {
-	return &cluster{server: s, cfg: cfg, journal: j, url: cmp.Or(s.o.Config.Journal.Advertise, urlOf(s.listener.Addr()))}
+	return &cluster{server: s, cfg: cfg, journal: j, url: cmp.Or(s.o.Config.Journal.Advertise, s.info().URL)}
 }
 
 // run serves until ctx ends, or the journal cannot be used any more.
@@ -115,14 +115,15 @@ func (c *cluster) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.handle(unavailable("this server has just started: try again in a moment"))
-	srv := &http.Server{Handler: c, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug)}
+	srv := newHTTPServer(ctx, c, c.log)
 	go func() {
 		defer cancel()
-		if err := srv.Serve(c.listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		if err := serveOn(srv, c.listener, c.in); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			c.log.Error("the API stopped", "err", err)
 		}
 	}()
 	go c.watch.Run(ctx)
+	go c.in.run(ctx)
 	c.o.Ready(c.url, c.o.Config.Server.Data, c.hardware)
 	stopping := tellSystemd(ctx, c.alive, c.url, c.log)
 	err := c.turns(ctx)
@@ -319,7 +320,7 @@ func (c *cluster) begin(ctx context.Context) error {
 		return err
 	}
 	firstHosts(ctx, c.host)
-	if err := writeServerFile(c.o.Config.Server.Data, urlOf(c.listener.Addr())); err != nil {
+	if err := writeServerFile(c.o.Config.Server.Data, c.info()); err != nil {
 		c.log.Warn("clients will not find the server by themselves", "err", err)
 	}
 	c.watch.Role(true, 0, 0)

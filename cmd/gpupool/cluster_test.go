@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -28,6 +29,7 @@ type member struct {
 	args []string
 	cmd  *exec.Cmd
 	log  lockedBuffer
+	http *http.Client // nil: the default
 }
 
 // lockedBuffer may be read while a process writes.
@@ -87,14 +89,14 @@ func (m *member) end(sig syscall.Signal) {
 }
 
 // role asks a member what it is now; "" when it does not answer.
-func (m *member) role(ctx context.Context, c *http.Client) string {
+func (m *member) role(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+"/v1/whoami", http.NoBody)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	a, err := c.Do(r)
+	a, err := cmp.Or(m.http, http.DefaultClient).Do(r)
 	if err != nil {
 		return ""
 	}
@@ -126,7 +128,7 @@ func leaderOf(ctx context.Context, t *testing.T, members []*member) (leader *mem
 	for ctx.Err() == nil {
 		leaders, others := 0, 0
 		for _, m := range members {
-			switch m.role(ctx, http.DefaultClient) {
+			switch m.role(ctx) {
 			case "leader":
 				leaders++
 				leader = m

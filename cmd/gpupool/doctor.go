@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpupool/gpupool/internal/api/client"
 	"github.com/gpupool/gpupool/internal/cli"
 	"github.com/gpupool/gpupool/internal/config"
 	"github.com/gpupool/gpupool/internal/doctor"
@@ -25,7 +26,7 @@ func examine(ctx context.Context, o cli.DoctorOptions) (doctor.Report, error) {
 	data := o.Config.Server.Data
 	return doctor.Examine(ctx, doctor.Options{
 		System: doctor.Machine(), Hardware: hardwareOf(o.Config.NVIDIA), Data: data, Listen: o.Config.Server.Listen,
-		Server: askServer(o.Server, data), Journal: readJournal, Redis: askRedis(o.Config.Journal),
+		Server: askServer(o.Server, data, o.TLS), Journal: readJournal, Redis: askRedis(o.Config.Journal),
 	}), nil
 }
 
@@ -64,7 +65,7 @@ func migWord(has, on bool) string {
 
 // askServer returns who asks the server at url, else the one that used the data folder
 // last; nil where none did.
-func askServer(url, data string) func(context.Context) (string, error) {
+func askServer(url, data string, trust client.TLS) func(context.Context) (string, error) {
 	if url == "" {
 		url = os.Getenv("GPUPOOL_SERVER")
 	}
@@ -75,15 +76,23 @@ func askServer(url, data string) func(context.Context) (string, error) {
 			return nil
 		}
 		url = info.URL
+		if trust.CA == "" {
+			trust.CA, trust.Name = info.CA, info.Name
+		}
 	}
 	return func(ctx context.Context) (string, error) {
+		config, err := trust.Config()
+		if err != nil {
+			return url, err
+		}
+		asks := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, DisableKeepAlives: true}}
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/healthz", nil) //nolint:gosec // the address is the caller's own
 		if err != nil {
 			return url, err
 		}
-		resp, err := http.DefaultClient.Do(req) //nolint:gosec // as above
+		resp, err := asks.Do(req) //nolint:gosec // as above
 		if err != nil {
 			return url, err
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
+	"github.com/gpupool/gpupool/internal/api/client"
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -104,8 +106,8 @@ const catchUp = 2 * time.Second
 // proxy passes calls on to whoever leads.
 func (c *cluster) proxy(h *host.Host) http.Handler {
 	between := &http.Transport{
-		DialContext: (&net.Dialer{Timeout: time.Second}).DialContext, TLSHandshakeTimeout: 2 * time.Second,
-		ResponseHeaderTimeout: answerWait, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
+		DialContext:    (&net.Dialer{Timeout: time.Second}).DialContext,
+		DialTLSContext: c.dialTLS, ResponseHeaderTimeout: answerWait, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		leader := c.leader.Load()
@@ -120,6 +122,12 @@ func (c *cluster) proxy(h *host.Host) http.Handler {
 		to, err := url.Parse(*leader)
 		if err != nil {
 			unavailable("the address of the server that leads is not usable: set journal.advertise there").ServeHTTP(w, r)
+			return
+		}
+		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && r.Header.Get("Authorization") == "" {
+			// Who has shown a certificate here shows it there too: nobody can pass that on.
+			there := url.URL{Scheme: to.Scheme, Host: to.Host, Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
+			http.Redirect(w, r, there.String(), http.StatusTemporaryRedirect) // whatever r says
 			return
 		}
 		pass := &httputil.ReverseProxy{
@@ -144,6 +152,22 @@ func (c *cluster) proxy(h *host.Host) http.Handler {
 		pass.ServeHTTP(w, r)
 	})
 }
+
+// dialTLS reaches a server that leads. It is trusted when someone signed its certificate whom
+// this machine trusts, or who is in the file of this server's own certificate; that is read
+// at each call, as it changes.
+func (c *cluster) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	config, err := client.TLS{CA: c.o.Config.Server.TLS.Cert}.Config()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialWait)
+	defer cancel()
+	return (&tls.Dialer{Config: config}).DialContext(ctx, network, addr)
+}
+
+// dialWait is how long a connection to the one that leads may take.
+const dialWait = 3 * time.Second
 
 // answerWait is how long the one that leads may think about a write.
 const answerWait = 30 * time.Second

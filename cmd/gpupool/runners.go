@@ -23,13 +23,13 @@ type taskRunner interface {
 
 // runners makes the runner that the settings say. All of them keep members in one folder,
 // so that another setting finds what runs.
-func runners(ctx context.Context, c config.Config, log *slog.Logger) (taskRunner, error) {
+func runners(ctx context.Context, c config.Config, in *access, log *slog.Logger) (taskRunner, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("this program's own file cannot be found, and tasks need it as their shim: %w", err)
 	}
 	root := filepath.Join(c.Server.Data, "run")
-	o := process.Options{ShimCommand: []string{exe, shimCommand}, Log: log, Checkpoint: checkpointWith(ctx, exe, c, log), Work: c.Process.Work}
+	o := process.Options{ShimCommand: []string{exe, shimCommand}, Log: log, Checkpoint: checkpointWith(ctx, exe, c, log), Work: c.Process.Work, Secrets: in.secrets, Dirs: in.dirs}
 	if o.Users, o.DefaultUser, err = users(c.Process); err != nil {
 		return nil, err
 	}

@@ -56,8 +56,12 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		return err
 	}
 	defer listener.Close()
-	token, err := keptToken(filepath.Join(data, cli.AdminTokenFile), "admin", api.NewAdminToken)
+	in, err := newAccess(o.Config, log)
 	if err != nil {
+		return err
+	}
+	defer in.close()
+	if err := in.mayServe(listener.Addr(), o.Config.Server.Insecure, log); err != nil {
 		return err
 	}
 	watch, scrapes, err := watching(o)
@@ -69,7 +73,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		return err
 	}
 	defer drv.Close()
-	runs, err := runners(ctx, o.Config, log)
+	runs, err := runners(ctx, o.Config, in, log)
 	if err != nil {
 		return err
 	}
@@ -85,7 +89,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		Engine: engineConfig(o), Journal: j, Drivers: map[string]driver.Driver{name: watch.Driver(name, drv)}, Runner: runs, Watch: watch,
 		ObserveEvery: time.Duration(o.Config.Elastic.Scan), Log: log, ScaleOut: scaleOut(o.Config.Queue.ScaleOut), Trace: traceOf(traces),
 	}
-	s := server{listener: listener, runs: runs, token: token, hardware: hardware, log: log, traces: traces, o: o, watch: watch, scrapes: scrapes}
+	s := server{listener: listener, runs: runs, in: in, hardware: hardware, log: log, traces: traces, o: o, watch: watch, scrapes: scrapes}
 	if shared != nil {
 		return newCluster(s, cfg, shared).run(ctx)
 	}
@@ -126,7 +130,7 @@ type server struct {
 	host     *host.Host
 	listener net.Listener
 	runs     taskRunner
-	token    string
+	in       *access
 	hardware string
 	log      *slog.Logger
 	traces   *tracing.Tracer // nil: none
@@ -149,6 +153,7 @@ func runServer(ctx context.Context, s server) error {
 		ended <- s.host.Run(ctx)
 	}()
 	go s.watch.Run(ctx)
+	go s.in.run(ctx)
 	pools := s.o.Config.WorkPools()
 	if _, err := s.host.Do(ctx, engine.SetPools{Pools: pools}); err != nil {
 		cancel()
@@ -164,24 +169,19 @@ func runServer(ctx context.Context, s server) error {
 		cancel()
 		return errors.Join(err, <-ended)
 	}
-	// Streams may last; only headers have a bound. ctx ends the streams at shutdown.
-	srv := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
+	srv := newHTTPServer(ctx, handler, s.log)
 	go func() {
 		defer cancel()
-		if err := srv.Serve(s.listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		if err := serveOn(srv, s.listener, s.in); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("the API stopped", "err", err)
 		}
 	}()
-	url := urlOf(s.listener.Addr())
-	if err := writeServerFile(s.o.Config.Server.Data, url); err != nil {
+	info := s.info()
+	if err := writeServerFile(s.o.Config.Server.Data, info); err != nil {
 		s.log.Warn("clients will not find the server by themselves", "err", err)
 	}
-	if a, ok := s.listener.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
-		s.log.Warn("the API can be reached from other machines, and there is no TLS yet: tokens cross the network readable; put a proxy with TLS in front", "address", url)
-	}
-	s.o.Ready(url, s.o.Config.Server.Data, s.hardware)
-	stopping := tellSystemd(ctx, turning(s.host), url, s.log)
+	s.o.Ready(info.URL, s.o.Config.Server.Data, s.hardware)
+	stopping := tellSystemd(ctx, turning(s.host), info.URL, s.log)
 	<-ctx.Done()
 	stopping()
 	bound, done := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
@@ -198,13 +198,18 @@ func runServer(ctx context.Context, s server) error {
 	return err
 }
 
+// info is what clients on this machine need to find the server.
+func (s server) info() cli.ServerInfo {
+	return s.in.info(s.listener.Addr(), s.o.Config.Server.TLS.Cert)
+}
+
 // handler is the API and the page over the host.
 func (s server) handler() (http.Handler, error) {
-	handler, err := api.New(api.Config{
-		Host: s.host, Logs: s.runs, AdminToken: api.HashToken(s.token), DefaultPool: s.o.Config.WorkPools()[0].Name,
+	handler, err := api.New(s.in.into(api.Config{
+		Host: s.host, Logs: s.runs, DefaultPool: s.o.Config.WorkPools()[0].Name,
 		Version: s.o.Version, Hardware: s.hardware, Log: s.log,
 		Metrics: s.watch.Handler(), Scrapes: api.Scrapes(s.o.Config.Metrics.Open), MetricsToken: api.HashToken(s.scrapes),
-	})
+	}))
 	if err == nil {
 		handler, err = web.New(handler)
 	}
@@ -333,8 +338,8 @@ func place(path string, b []byte, put func(from, to string) error) error {
 	return err
 }
 
-func writeServerFile(data, url string) error {
-	b, err := json.Marshal(cli.ServerInfo{URL: url, PID: os.Getpid()})
+func writeServerFile(data string, info cli.ServerInfo) error {
+	b, err := json.Marshal(info)
 	if err != nil {
 		return err
 	}

@@ -144,7 +144,7 @@ func newStorm(t *testing.T, seed uint64) *storm {
 		node := fmt.Sprint("s", i)
 		addr := s.net.add(node, 21+i)
 		sentinels = append(sentinels, addr+":26379")
-		m := &member{t: t, data: data, url: "http://" + addr + ":8470"}
+		m := &member{t: t, data: data, url: "http://" + addr + ":8470", http: s.http}
 		s.nodes[m] = node
 		s.servers = append(s.servers, m)
 	}
@@ -156,7 +156,7 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	}
 	for _, m := range s.servers {
 		listen := strings.TrimPrefix(m.url, "http://")
-		m.args = []string{"nsenter", "--net=/run/netns/" + s.net.prefix + s.nodes[m], binary(t), "serve", "--config", conf, "--data", data, "--fake", "2x8xH100-80GB", "--listen", listen}
+		m.args = []string{"nsenter", "--net=/run/netns/" + s.net.prefix + s.nodes[m], binary(t), "serve", "--config", conf, "--data", data, "--fake", "2x8xH100-80GB", "--listen", listen, "--insecure"}
 		t.Cleanup(func() {
 			m.end(syscall.SIGKILL)
 			if t.Failed() {
@@ -251,7 +251,7 @@ func (s *storm) primary() *stormRedis {
 func (s *storm) leader(ctx context.Context) (leader *member) {
 	followers := 0
 	for _, m := range s.servers {
-		switch m.role(ctx, s.http) {
+		switch m.role(ctx) {
 		case "leader":
 			if leader != nil {
 				return nil
@@ -282,7 +282,7 @@ func (s *storm) settle(ctx context.Context) {
 	for _, m := range s.servers {
 		addr, _, _ := strings.Cut(strings.TrimPrefix(m.url, "http://"), ":")
 		log, _ := os.ReadFile(filepath.Join(s.dir, "sentinel-"+s.nodes[m]+".conf.log"))
-		s.t.Logf("%s is a %q; its sentinel says:\n%s\n%s", m.url, m.role(ctx, s.http), s.cli(addr, "26379", "sentinel", "master", "primary"), log[max(0, len(log)-2000):])
+		s.t.Logf("%s is a %q; its sentinel says:\n%s\n%s", m.url, m.role(ctx), s.cli(addr, "26379", "sentinel", "master", "primary"), log[max(0, len(log)-2000):])
 	}
 	s.t.Fatal("the servers and the store did not come together again")
 }

@@ -8,6 +8,8 @@
 package api
 
 import (
+	"context"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -20,8 +22,11 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
+	"github.com/gpupool/gpupool/internal/audit"
+	"github.com/gpupool/gpupool/internal/auth"
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/runner"
+	"github.com/gpupool/gpupool/internal/secrets"
 )
 
 // Config wires the API.
@@ -37,6 +42,22 @@ type Config struct {
 	Log         *slog.Logger
 
 	MetricsToken string // HashToken of one that is for /metrics alone; "" = none
+
+	Admin       AdminFile                                      // the admin token, where it can be rotated; nil: AdminToken
+	OIDC        Verifier                                       // who checks tokens of an OIDC issuer; nil: nobody
+	Certificate func(*x509.Certificate) (auth.Identity, error) // whose a verified client certificate is; nil: nobody's
+	Limits      Limits
+	Audit       *audit.Log    // nil: none
+	Secrets     secrets.Store // values that tasks name
+	Dirs        []string      // working directories that tasks may name, and what is below them; empty: any
+	Now         func() time.Time
+}
+
+// Verifier checks tokens that someone else has made.
+type Verifier interface {
+	// Verify says whose a token is. An error is for whoever showed it; auth.IsUnavailable
+	// tells one that says nothing of the token.
+	Verify(ctx context.Context, token string) (auth.Identity, error)
 }
 
 const (
@@ -53,6 +74,10 @@ type server struct {
 	host *host.Host
 	log  *slog.Logger
 	api  huma.API
+
+	limits      *limits
+	crossOrigin *http.CrossOriginProtection
+	used        sync.Map // when a named token was last shown: string -> work.Time
 
 	// tenants is held while one is read, changed and written back, so that of two
 	// changes at once none is lost.
@@ -73,13 +98,13 @@ func newServer(cfg Config) (*server, error) {
 	switch {
 	case cfg.Host == nil:
 		return nil, fmt.Errorf("the API needs a host")
-	case len(cfg.AdminToken) != len(HashToken("")):
+	case cfg.Admin == nil && len(cfg.AdminToken) != len(HashToken("")):
 		return nil, fmt.Errorf("the API needs the hash of the admin token: %d hexadecimal digits, got %d bytes", len(HashToken("")), len(cfg.AdminToken))
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &server{cfg: cfg, host: cfg.Host, log: cfg.Log}, nil
+	return &server{cfg: cfg, host: cfg.Host, log: cfg.Log, limits: newLimits(cfg.Limits), crossOrigin: http.NewCrossOriginProtection()}, nil
 }
 
 func (s *server) handler() (http.Handler, error) {
@@ -91,6 +116,9 @@ func (s *server) handler() (http.Handler, error) {
 	s.modeRoutes()
 	s.reportRoutes()
 	s.tenantRoutes()
+	s.tokenRoutes()
+	s.secretRoutes()
+	s.auditRoutes()
 	s.eventRoutes()
 	asJSON, err := json.Marshal(s.api.OpenAPI())
 	if err != nil {
@@ -126,7 +154,8 @@ func document() huma.Config {
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{Title: "gpupool", Version: "1", Description: "Turns GPUs into a pool that tenants share. " +
-				"Every call needs a token: an admin's, or a tenant's, which sees and touches only what is its own. " +
+				"Every call needs a token, of gpupool's own or of an OIDC issuer, or a client certificate. Its role says what it may do: a viewer reads, a tenant submits and acts on what is its own, " +
+				"an operator acts for all tenants and on pools, an admin makes tenants and tokens. Who is of a tenant sees only what is that tenant's. " +
 				"Refusals are RFC 9457 problems with a code for programs. Lists come in pages: give next as after."},
 			Components: &huma.Components{
 				Schemas:         schemas,

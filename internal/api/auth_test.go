@@ -16,55 +16,68 @@ type made struct {
 	task  apitype.Task
 	lease apitype.Lease
 	spare string // a tenant that only the admin has a use for
+
+	token, secret string
 }
 
-// matrix says for each operation how it is called on what belongs to alice, and
-// what bob, alice and an admin are answered. Without a token it is always 401.
+// matrix says for each operation how it is called on what belongs to alice, and what is
+// answered to bob, alice, a viewer of alice, one of all, an operator and an admin. A token of
+// alice that may only read is answered as her viewer is. Without a token it is always 401.
 var matrix = map[string]struct {
-	path              func(m made) string
-	body              string
-	bob, alice, admin int
+	path func(m made) string
+	body string
+
+	bob, alice, reader, viewer, operator, admin int
 }{
-	"whoami":          {at("/v1/whoami"), "", 200, 200, 200},
-	"submit-task":     {at("/v1/tasks"), `{"tenant":"alice","command":["x"]}`, 403, 201, 201},
-	"list-tasks":      {at("/v1/tasks"), "", 200, 200, 200},
-	"get-task":        {task(""), "", 404, 200, 200},
-	"cancel-task":     {task(""), "", 404, 200, 200},
-	"explain-task":    {task("/explain"), "", 404, 200, 200},
-	"hold-task":       {task("/hold"), "", 404, 409, 409}, // it runs
-	"release-task":    {task("/release"), "", 404, 409, 409},
-	"checkpoint-task": {task("/checkpoint"), "", 404, 200, 200},
-	"park-task":       {task("/park"), "", 404, 409, 409}, // a part of a GPU
-	"wake-task":       {task("/wake"), "", 404, 200, 200},
-	"resize-task":     {task("/resize"), `{"gpus":"2"}`, 404, 409, 409}, // a part of a GPU, which has no other size
-	"preempt-task":    {task("/preempt"), "", 404, 200, 200},
-	"task-logs":       {task("/logs"), "", 404, 200, 200},
-	"create-lease":    {at("/v1/leases"), `{"tenant":"alice","gpus":"1/7"}`, 403, 201, 201},
-	"list-leases":     {at("/v1/leases"), "", 200, 200, 200},
-	"get-lease":       {lease(""), "", 404, 200, 200},
-	"renew-lease":     {lease("/renew"), `{"epoch":1}`, 404, 200, 200},
-	"release-lease":   {lease("?epoch=1"), "", 404, 200, 200},
-	"list-hosts":      {at("/v1/hosts"), "", 200, 200, 200},
-	"list-gpus":       {at("/v1/gpus"), "", 200, 200, 200},
-	"get-gpu":         {at("/v1/gpus/0"), "", 200, 200, 200},
-	"cordon-gpu":      {at("/v1/gpus/63/cordon"), `{"reason":"x"}`, 403, 403, 200},
-	"drain-gpu":       {at("/v1/gpus/63/drain"), "", 403, 403, 200},
-	"uncordon-gpu":    {at("/v1/gpus/63/uncordon"), "", 403, 403, 200},
-	"get-map":         {at("/v1/map"), "", 200, 200, 200},
-	"set-pool-mode":   {at("/v1/pools/main/mode"), `{"mode":"dynamic"}`, 403, 403, 200},
-	"pool-shadow":     {at("/v1/pools/main/shadow"), "", 409, 409, 409}, // it is dynamic
-	"start-rollout":   {at("/v1/rollout"), `{"pools":["main"]}`, 403, 403, 409},
-	"get-rollout":     {at("/v1/rollout"), "", 403, 403, 404}, // there was none
-	"stop-rollout":    {at("/v1/rollout"), "", 403, 403, 409},
-	"report":          {at("/v1/report"), "", 200, 200, 200},
-	"list-pools":      {at("/v1/pools"), "", 200, 200, 200},
-	"list-tenants":    {at("/v1/tenants"), "", 200, 200, 200},
-	"get-tenant":      {at("/v1/tenants/alice"), "", 404, 200, 200},
-	"put-tenant":      {at("/v1/tenants/alice"), `{"limit_gpus":100}`, 403, 403, 200},
-	"delete-tenant":   {spare(""), "", 403, 403, 204},
-	"create-token":    {spare("/tokens"), "", 403, 403, 201},
-	"revoke-tokens":   {spare("/tokens"), "", 403, 403, 204},
-	"events":          {func(m made) string { return fmt.Sprintf("/v1/events?task=%d", m.task.ID) }, "", 404, 200, 200},
+	"whoami":          {at("/v1/whoami"), "", 200, 200, 200, 200, 200, 200},
+	"submit-task":     {at("/v1/tasks"), `{"tenant":"alice","command":["x"]}`, 403, 201, 403, 403, 201, 201},
+	"list-tasks":      {at("/v1/tasks"), "", 200, 200, 200, 200, 200, 200},
+	"get-task":        {task(""), "", 404, 200, 200, 200, 200, 200},
+	"cancel-task":     {task(""), "", 404, 200, 403, 403, 200, 200},
+	"explain-task":    {task("/explain"), "", 404, 200, 200, 200, 200, 200},
+	"hold-task":       {task("/hold"), "", 404, 409, 403, 403, 409, 409}, // it runs
+	"release-task":    {task("/release"), "", 404, 409, 403, 403, 409, 409},
+	"checkpoint-task": {task("/checkpoint"), "", 404, 200, 403, 403, 200, 200},
+	"park-task":       {task("/park"), "", 404, 409, 403, 403, 409, 409}, // a part of a GPU
+	"wake-task":       {task("/wake"), "", 404, 200, 403, 403, 200, 200},
+	"resize-task":     {task("/resize"), `{"gpus":"2"}`, 404, 409, 403, 403, 409, 409}, // a part of a GPU, which has no other size
+	"preempt-task":    {task("/preempt"), "", 404, 200, 403, 403, 200, 200},
+	"task-logs":       {task("/logs"), "", 404, 200, 200, 200, 200, 200},
+	"create-lease":    {at("/v1/leases"), `{"tenant":"alice","gpus":"1/7"}`, 403, 201, 403, 403, 201, 201},
+	"list-leases":     {at("/v1/leases"), "", 200, 200, 200, 200, 200, 200},
+	"get-lease":       {lease(""), "", 404, 200, 200, 200, 200, 200},
+	"renew-lease":     {lease("/renew"), `{"epoch":1}`, 404, 200, 403, 403, 200, 200},
+	"release-lease":   {lease("?epoch=1"), "", 404, 200, 403, 403, 200, 200},
+	"list-hosts":      {at("/v1/hosts"), "", 200, 200, 200, 200, 200, 200},
+	"list-gpus":       {at("/v1/gpus"), "", 200, 200, 200, 200, 200, 200},
+	"get-gpu":         {at("/v1/gpus/0"), "", 200, 200, 200, 200, 200, 200},
+	"cordon-gpu":      {at("/v1/gpus/63/cordon"), `{"reason":"x"}`, 403, 403, 403, 403, 200, 200},
+	"drain-gpu":       {at("/v1/gpus/63/drain"), "", 403, 403, 403, 403, 200, 200},
+	"uncordon-gpu":    {at("/v1/gpus/63/uncordon"), "", 403, 403, 403, 403, 200, 200},
+	"get-map":         {at("/v1/map"), "", 200, 200, 200, 200, 200, 200},
+	"set-pool-mode":   {at("/v1/pools/main/mode"), `{"mode":"dynamic"}`, 403, 403, 403, 403, 200, 200},
+	"pool-shadow":     {at("/v1/pools/main/shadow"), "", 409, 409, 409, 409, 409, 409}, // it is dynamic
+	"start-rollout":   {at("/v1/rollout"), `{"pools":["main"]}`, 403, 403, 403, 403, 409, 409},
+	"get-rollout":     {at("/v1/rollout"), "", 403, 403, 403, 404, 404, 404}, // there was none
+	"stop-rollout":    {at("/v1/rollout"), "", 403, 403, 403, 403, 409, 409},
+	"report":          {at("/v1/report"), "", 200, 200, 200, 200, 200, 200},
+	"list-pools":      {at("/v1/pools"), "", 200, 200, 200, 200, 200, 200},
+	"list-tenants":    {at("/v1/tenants"), "", 200, 200, 200, 200, 200, 200},
+	"get-tenant":      {at("/v1/tenants/alice"), "", 404, 200, 200, 200, 200, 200},
+	"put-tenant":      {at("/v1/tenants/alice"), `{"limit_gpus":100}`, 403, 403, 403, 403, 403, 200},
+	"delete-tenant":   {spare(""), "", 403, 403, 403, 403, 403, 204},
+	"create-token":    {spare("/tokens"), "", 403, 403, 403, 403, 403, 201},
+	"revoke-tokens":   {spare("/tokens"), "", 403, 403, 403, 403, 403, 204},
+	"events":          {func(m made) string { return fmt.Sprintf("/v1/events?task=%d", m.task.ID) }, "", 404, 200, 200, 200, 200, 200},
+
+	"list-secrets":  {at("/v1/tenants/alice/secrets"), "", 404, 200, 200, 200, 200, 200},
+	"put-secret":    {at("/v1/tenants/alice/secrets/KEY"), `{"value":"x"}`, 404, 204, 403, 403, 204, 204},
+	"delete-secret": {func(m made) string { return "/v1/tenants/alice/secrets/" + m.secret }, "", 404, 204, 403, 403, 204, 204},
+	"list-tokens":   {at("/v1/tokens"), "", 403, 403, 403, 403, 403, 200},
+	"make-token":    {at("/v1/tokens"), `{"role":"tenant","tenant":"alice"}`, 403, 403, 403, 403, 403, 201},
+	"rotate-token":  {token("/rotate"), `{}`, 403, 403, 403, 403, 403, 200},
+	"revoke-token":  {token(""), "", 403, 403, 403, 403, 403, 204},
+	"get-audit":     {at("/v1/audit"), "", 403, 403, 403, 403, 403, 200},
 }
 
 func at(path string) func(made) string { return func(made) string { return path } }
@@ -73,6 +86,9 @@ func task(rest string) func(made) string {
 }
 func lease(rest string) func(made) string {
 	return func(m made) string { return fmt.Sprintf("/v1/leases/%d%s", m.lease.ID, rest) }
+}
+func token(rest string) func(made) string {
+	return func(m made) string { return "/v1/tokens/" + m.token + rest }
 }
 func spare(rest string) func(made) string {
 	return func(m made) string { return "/v1/tenants/" + m.spare + rest }
@@ -93,8 +109,14 @@ func TestAuthMatrix(t *testing.T) {
 		m := made{task: w.running(w.alice, apitype.TaskSpec{GPUs: "1/7"}), lease: w.held(w.alice, apitype.LeaseSpec{GPUs: "1/7"}), spare: fmt.Sprintf("spare%d", n)}
 		_, err := w.admin.PutTenant(t.Context(), m.spare, apitype.TenantSpec{})
 		ok(t, err)
+		made, err := w.admin.MakeToken(t.Context(), apitype.TokenSpec{Role: "tenant", Tenant: m.spare})
+		ok(t, err)
+		m.token, m.secret = made.ID, fmt.Sprintf("KEY%d", n)
+		ok(t, w.alice.PutSecret(t.Context(), "alice", m.secret, "value"))
 		return m
 	}
+	reader, viewer, operator := w.role("viewer", "alice", false), w.role("viewer", "", false), w.role("operator", "", false)
+	only := w.role("tenant", "alice", true)
 	for id, method := range ops {
 		t.Run(id, func(t *testing.T) {
 			row, known := matrix[id]
@@ -109,7 +131,8 @@ func TestAuthMatrix(t *testing.T) {
 				{"no token", "", 401},
 				{"an unknown token", api.NewTenantToken("alice"), 401},
 				{"a false admin", api.NewAdminToken(), 401},
-				{"bob", w.bobToken, row.bob}, {"alice", w.aliceToken, row.alice}, {"an admin", w.adminToken, row.admin},
+				{"bob", w.bobToken, row.bob}, {"alice", w.aliceToken, row.alice}, {"a viewer of alice", reader, row.reader}, {"alice, who may only read", only, row.reader},
+				{"a viewer", viewer, row.viewer}, {"an operator", operator, row.operator}, {"an admin", w.adminToken, row.admin},
 			} {
 				a := w.call(c.token, method, row.path(m), row.body)
 				if a.status != c.want {

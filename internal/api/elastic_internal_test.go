@@ -49,8 +49,8 @@ func TestPlanShown(t *testing.T) {
 		if u := got.Usage; u == nil || u.Kind != "light" || u.Compute != 0.3 || u.MemoryMiB != 5 || !u.Since.Equal(now.Std()) {
 			t.Errorf("its use is shown as %+v", u)
 		}
-		fact, _ := shown(engine.Planned{Task: 9, Plan: x.plan}, caller{tenant: "alice"}).(engine.Planned)
-		told, _ := shown(engine.Planned{Task: 9, Plan: x.plan}, caller{admin: true}).(engine.Planned)
+		fact, _ := shown(engine.Planned{Task: 9, Plan: x.plan}, tenantCaller("alice")).(engine.Planned)
+		told, _ := shown(engine.Planned{Task: 9, Plan: x.plan}, adminCaller()).(engine.Planned)
 		if fact.Plan.For != 0 || told.Plan.For != x.plan.For {
 			t.Errorf("the event says to a tenant that task %d waits, to an admin task %d", fact.Plan.For, told.Plan.For)
 		}

@@ -127,7 +127,7 @@ func (t *teller) tell(ctx context.Context, newest uint64) error {
 // add writes a fact into the buffer if it is for this client.
 func (t *teller) add(ev host.Event) {
 	t.seen = ev.Seq
-	if t.task > 0 && ev.Task != t.task || !t.c.admin && (ev.Task == 0 || !t.c.owns(ev.Tenant)) {
+	if t.task > 0 && ev.Task != t.task || !t.c.all() && (ev.Task == 0 || !t.c.owns(ev.Tenant)) {
 		return
 	}
 	t.write(apitype.Event{Seq: ev.Seq, At: ev.At.Std(), Kind: ev.Fact.Kind(), Task: uint64(ev.Task), Tenant: ev.Tenant, Fact: shown(ev.Fact, t.c)})
@@ -170,13 +170,16 @@ func shown(f engine.Fact, c caller) engine.Fact {
 	case engine.TenantSet:
 		f.Tenant.Tokens = nil
 		return f
+	case engine.TokenSet:
+		f.Token.Hash, f.Token.Old = "", ""
+		return f
 	case engine.Reserved:
-		if !c.admin {
+		if !c.all() {
 			f.Victims = nil // tasks of others
 		}
 		return f
 	case engine.Planned:
-		if !c.admin {
+		if !c.all() {
 			f.Plan.For = 0 // may be a task of another; the reason says what can be said
 		}
 		return f

@@ -20,7 +20,7 @@ func (s *server) healthRoutes(tag string) {
 		{"drain", "Move what runs on a GPU away: tasks end within their grace and go back to their place in line, leases cannot be renewed", gpu.VerdictDrain},
 		{"uncordon", "Take back what operators said of a GPU; what its driver says stands", gpu.VerdictNone},
 	} {
-		register(s, op{id: x.name + "-gpu", method: post, path: "/v1/gpus/{gpu}/" + x.name, says: x.says, tag: tag, admin: true},
+		register(s, op{id: x.name + "-gpu", method: post, path: "/v1/gpus/{gpu}/" + x.name, says: x.says, tag: tag},
 			func(ctx context.Context, in *struct {
 				GPUPath
 				Body *apitype.GPUReason
@@ -79,14 +79,23 @@ func gpuNumber(e *engine.Engine, name string) (int, error) {
 func (v view) health(out *apitype.GPU, n int, c caller) {
 	h := v.HealthOf(n)
 	out.HealthBy, out.Mend = h.By, h.Mend
+	if !c.all() && h.Operator != nil && h.By == h.Operator.By {
+		out.HealthBy = someOperator
+	}
 	if h.Health != gpu.HealthOK {
 		out.HealthSince = optional(h.Since)
 	}
 	out.Operator, out.Driver = verdict(h.Operator), verdict(h.Driver)
+	if out.Operator != nil && !c.all() {
+		out.Operator.By = someOperator
+	}
 	if f := v.FaultsOf(n); f.Count > 0 {
 		out.Faults, out.LastFault = f.Count, v.fault(&f.Last, c.owns)
 	}
 }
+
+// someOperator stands for operators by name, who are nothing to tenants.
+const someOperator = "an operator"
 
 func verdict(s *engine.Said) *apitype.Verdict {
 	if s == nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
+	"github.com/gpupool/gpupool/internal/auth"
 	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/work"
@@ -66,20 +67,20 @@ func TestAwaitOnFullBuffer(t *testing.T) {
 	}
 }
 
-func FuzzTenantOf(f *testing.F) {
+// FuzzClaimed: whatever a token claims to be is in it, and one that was made says what of.
+func FuzzClaimed(f *testing.F) {
 	for _, s := range []string{"", "gpt_", "gpt_a_", "gpt__b", "gpt_a_b_c", "gpa_x", NewTenantToken("team_a")} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, token string) {
-		tenant, ok := tenantOf(token)
-		if ok != (tenant != "") {
-			t.Errorf("%q: tenant %q, %v", token, tenant, ok)
-		}
-		if ok && !strings.HasPrefix(token, "gpt_"+tenant+"_") {
+		if tenant := claimed(token, tenantPrefix); tenant != "" && !strings.HasPrefix(token, "gpt_"+tenant+"_") {
 			t.Errorf("%q is said to be of %q", token, tenant)
 		}
-		if got, ok := tenantOf(NewTenantToken(token)); token != "" && (!ok || got != token) {
-			t.Errorf("a token made for tenant %q is of %q, %v", token, got, ok)
+		if got := claimed(NewTenantToken(token), tenantPrefix); got != token {
+			t.Errorf("a token made for tenant %q is of %q", token, got)
+		}
+		if got := claimed(newSecret(token), namedPrefix); got != token {
+			t.Errorf("a token made with ID %q has ID %q", token, got)
 		}
 	})
 }
@@ -95,10 +96,10 @@ func TestNewWants(t *testing.T) {
 // TestShown: a tenant learns that GPUs are kept for its task, not whose tasks yield.
 func TestShown(t *testing.T) {
 	f := engine.Reserved{Task: 1, Victims: []work.TaskID{2}}
-	if got, is := shown(f, caller{tenant: "a"}).(engine.Reserved); !is || got.Victims != nil {
+	if got, is := shown(f, tenantCaller("a")).(engine.Reserved); !is || got.Victims != nil {
 		t.Errorf("a tenant is shown %+v", got)
 	}
-	if got, is := shown(f, caller{admin: true}).(engine.Reserved); !is || len(got.Victims) != 1 {
+	if got, is := shown(f, adminCaller()).(engine.Reserved); !is || len(got.Victims) != 1 {
 		t.Errorf("an admin is shown %+v", got)
 	}
 }
@@ -144,3 +145,10 @@ func TestAccepted(t *testing.T) {
 		}
 	}
 }
+
+// tenantCaller and adminCaller are who may see what is of one tenant, and of all.
+func tenantCaller(name string) caller {
+	return caller{Identity: auth.Identity{Role: work.RoleTenant, Tenant: name}}
+}
+
+func adminCaller() caller { return caller{Identity: auth.Identity{Role: work.RoleAdmin}} }

@@ -29,11 +29,8 @@ func (s *server) createLease(ctx context.Context, in *struct {
 		return nil, err
 	}
 	spec.Trace = in.trace()
-	id, err := s.submit(ctx, spec, in.Key)
-	if err != nil {
-		return nil, err
-	}
-	out, err := answerOf(s.showLease(ctx, id))
+	out := &answer[apitype.Lease]{}
+	id, err := s.submit(ctx, spec, in.Key, func(v view, t *engine.Task) { out.Body = v.wholeLease(t) })
 	if err != nil {
 		return nil, err
 	}
@@ -56,13 +53,17 @@ func (s *server) lookLease(ctx context.Context, id work.TaskID, f func(view, *en
 }
 
 func (s *server) showLease(ctx context.Context, id work.TaskID) (out apitype.Lease, err error) {
-	var waits apitype.Task
-	err = s.lookLease(ctx, id, func(v view, t *engine.Task) { out, waits = v.lease(t), v.task(t) })
-	if err == nil && out.State == string(work.Queued) {
-		s.whyWaiting(&waits)
-		out.Reason = waits.Reason
-	}
+	err = s.lookLease(ctx, id, func(v view, t *engine.Task) { out = v.wholeLease(t) })
 	return out, err
+}
+
+// wholeLease is a lease with the reason why it waits.
+func (v view) wholeLease(t *engine.Task) apitype.Lease {
+	out := v.lease(t)
+	if t.State == work.Queued {
+		out.Reason = reason(v.Why(t))
+	}
+	return out
 }
 
 func (s *server) listLeases(ctx context.Context, in *struct {

@@ -26,7 +26,7 @@ const (
 const metricsPrefix = "gpm_"
 
 // NewMetricsToken makes a token for scrapers.
-func NewMetricsToken() string { return metricsPrefix + chance() }
+func NewMetricsToken() string { return metricsPrefix + chance(32) }
 
 // scrapes lets requests for metrics pass. It asks neither host nor engine.
 func (s *server) scrapes(next http.Handler) http.Handler {
@@ -47,7 +47,7 @@ func (s *server) scrapes(next http.Handler) http.Handler {
 
 func (s *server) mayScrape(token string) bool {
 	hash, found := []byte(HashToken(token)), 0
-	for _, known := range []string{s.cfg.AdminToken, s.cfg.MetricsToken} {
+	for _, known := range append(s.adminHashes(), s.cfg.MetricsToken) {
 		found |= subtle.ConstantTimeCompare([]byte(known), hash)
 	}
 	return found == 1

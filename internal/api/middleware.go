@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,8 +18,11 @@ import (
 // recorder remembers what was answered.
 type recorder struct {
 	http.ResponseWriter
-	status int // 0: nothing yet
-	caller caller
+	status    int // 0: nothing yet
+	caller    caller
+	request   string // its identity
+	operation string // "" = none that is known
+	code      string // why it was refused
 }
 
 // WriteHeader is http.ResponseWriter's, once: a second status has nowhere to go.
@@ -45,7 +49,8 @@ func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 func (s *server) record(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		rec := &recorder{ResponseWriter: w}
+		rec := &recorder{ResponseWriter: w, request: requestOf(r)}
+		w.Header().Set(requestHeader, rec.request)
 		setWriteDeadline(rec, start.Add(answerWithin))
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
@@ -58,12 +63,13 @@ func (s *server) record(next http.Handler) http.Handler {
 					fault = nil
 				}
 			}
-			s.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", rec.status, "took", time.Since(start), "by", rec.caller.String())
+			s.note(r, rec, time.Since(start))
+			s.log.Debug("request", "id", rec.request, "method", r.Method, "path", r.URL.Path, "status", rec.status, "took", time.Since(start), "by", rec.caller.String())
 			if fault != nil { // half an answer has left: only a cut connection tells the client so
 				panic(http.ErrAbortHandler)
 			}
 		}()
-		next.ServeHTTP(rec, r)
+		next.ServeHTTP(rec, r.WithContext(context.WithValue(r.Context(), recorderKey{}, rec)))
 	})
 }
 

@@ -12,11 +12,11 @@ import (
 
 func (s *server) modeRoutes() {
 	const tag, rollout = "pool", "/v1/rollout"
-	register(s, op{id: "set-pool-mode", method: put, path: "/v1/pools/{name}/mode", says: "Set the mode of a pool, beside the settings file, until that names another", tag: tag, admin: true}, s.setMode)
+	register(s, op{id: "set-pool-mode", method: put, path: "/v1/pools/{name}/mode", says: "Set the mode of a pool, beside the settings file, until that names another", tag: tag}, s.setMode)
 	register(s, op{id: "pool-shadow", method: get, path: "/v1/pools/{name}/shadow", says: "Say what a pool that is not dynamic would hold if it were", tag: tag}, s.shadow)
-	register(s, op{id: "start-rollout", method: post, path: rollout, says: "Give pools, or tenants of one, another mode, one after the other, and go back if they are served worse", tag: tag, admin: true}, s.startRollout)
-	register(s, op{id: "get-rollout", method: get, path: rollout, says: "Show the rollout that goes on, else the last", tag: tag, admin: true}, s.getRollout)
-	register(s, op{id: "stop-rollout", method: del, path: rollout, says: "Stop the rollout and take back what it changed, or keep it", tag: tag, admin: true}, s.stopRollout)
+	register(s, op{id: "start-rollout", method: post, path: rollout, says: "Give pools, or tenants of one, another mode, one after the other, and go back if they are served worse", tag: tag}, s.startRollout)
+	register(s, op{id: "get-rollout", method: get, path: rollout, says: "Show the rollout that goes on, else the last", tag: tag}, s.getRollout)
+	register(s, op{id: "stop-rollout", method: del, path: rollout, says: "Stop the rollout and take back what it changed, or keep it", tag: tag}, s.stopRollout)
 }
 
 func (s *server) setMode(ctx context.Context, in *struct {
@@ -43,7 +43,7 @@ func modes(out *apitype.Pool, p engine.PoolView, c caller) {
 	if x := p.Change; x != nil {
 		at := x.At.Std()
 		out.ModeSince = &at
-		if c.admin {
+		if c.all() {
 			out.ModeBy, out.ModeWhy, out.ModeLog = x.By, x.Reason, x.Log
 		}
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/gpupool/gpupool/internal/api/apitype"
 	"github.com/gpupool/gpupool/internal/work"
@@ -20,20 +20,17 @@ type op struct {
 	more             string // description
 	tag              string
 	status           int    // of success; 0 = 200
-	admin            bool   // only for admins
 	streams          string // content type of an answer that is a stream
 }
 
 // register adds an operation to the API and its document.
 func register[I, O any](s *server, o op, handle func(context.Context, *I) (*O, error)) {
 	h := huma.Operation{
-		OperationID: o.id, Method: o.method, Path: o.path, Summary: o.says, Description: o.more, Tags: []string{o.tag}, DefaultStatus: o.status,
+		OperationID: o.id, Method: o.method, Path: o.path, Summary: o.says, Tags: []string{o.tag}, DefaultStatus: o.status,
 		MaxBodyBytes: maxBody, BodyReadTimeout: bodyWithin,
 	}
-	if o.admin {
-		h.Description = "For admins only."
-		h.Middlewares = huma.Middlewares{adminOnly}
-	}
+	h.Description = strings.TrimSpace(ruleOf(o.id).words() + " " + o.more)
+	h.Middlewares = huma.Middlewares{s.noteOperation(o.id), s.permit(o.id, o.method)}
 	if o.streams != "" {
 		h.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{o.streams: {Schema: &huma.Schema{Type: huma.TypeString}}}}}
 	}
@@ -44,16 +41,6 @@ func register[I, O any](s *server, o op, handle func(context.Context, *I) (*O, e
 		}
 		return out, nil
 	})
-}
-
-// adminOnly refuses tenants before their input is looked at.
-func adminOnly(ctx huma.Context, next func(huma.Context)) {
-	if c := who(ctx.Context()); !c.admin {
-		_, w := humago.Unwrap(ctx)
-		writeProblem(w, problem(work.CodeForbidden, "only an admin may do that; this token is of "+c.String()))
-		return
-	}
-	next(ctx)
 }
 
 // answer is a body, and where it stands from now on when it was just made.

@@ -25,9 +25,9 @@ func (s *server) poolRoutes() {
 
 func (s *server) whoami(ctx context.Context, _ *struct{}) (*answer[apitype.Self], error) {
 	c := who(ctx)
-	out := apitype.Self{Role: "tenant", Tenant: c.tenant, Version: s.cfg.Version, Hardware: s.cfg.Hardware}
-	if c.admin {
-		out.Role = "admin"
+	out := apitype.Self{Role: string(c.Role), Tenant: c.Tenant, ReadOnly: c.readOnly, ID: c.ID, Name: c.Name, How: string(c.Kind), Version: s.cfg.Version, Hardware: s.cfg.Hardware}
+	if !c.Expires.IsZero() {
+		out.Expires = &c.Expires
 	}
 	return answerOf(out, nil)
 }

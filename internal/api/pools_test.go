@@ -95,7 +95,7 @@ func TestInventory(t *testing.T) {
 	ok(t, err)
 	boss, err := w.admin.Whoami(t.Context())
 	ok(t, err)
-	if me != (apitype.Self{Role: "tenant", Tenant: "alice", Version: "test", Hardware: "fake GPUs"}) || boss.Role != "admin" || boss.Tenant != "" {
+	if me != (apitype.Self{Role: "tenant", Tenant: "alice", How: "token", Version: "test", Hardware: "fake GPUs"}) || boss.Role != "admin" || boss.Tenant != "" {
 		t.Errorf("whoami says %+v and %+v", me, boss)
 	}
 }

@@ -34,7 +34,7 @@ func statusOf(c work.Code) int {
 		return http.StatusForbidden
 	case work.CodeUnauthed:
 		return http.StatusUnauthorized
-	case work.CodeBusy:
+	case work.CodeBusy, work.CodeRate:
 		return http.StatusTooManyRequests
 	case work.CodeUnavailable:
 		return http.StatusServiceUnavailable
@@ -49,6 +49,12 @@ func codeOf(status int) work.Code {
 		return work.CodeNotFound
 	case http.StatusServiceUnavailable:
 		return work.CodeUnavailable
+	case http.StatusUnauthorized:
+		return work.CodeUnauthed
+	case http.StatusForbidden:
+		return work.CodeForbidden
+	case http.StatusTooManyRequests:
+		return work.CodeRate
 	}
 	if status >= 500 {
 		return codeInternal
@@ -74,6 +80,7 @@ func (s *server) refusal(ctx context.Context, err error) error {
 		s.log.Error("an operation failed", "err", err)
 		p = problem(codeInternal, "the server failed at this; its log says why")
 	}
+	noteCode(ctx, p.Code)
 	if p.Status == http.StatusServiceUnavailable {
 		p.Retry = seconds(retryAfter)
 	}
@@ -118,6 +125,23 @@ func humaProblem(_ huma.Context, _ string, v any) (any, error) {
 		p.Detail += "; and " + strconv.Itoa(len(says)-3) + " more"
 	}
 	return p, nil
+}
+
+// writeRetry answers outside of an operation, and says when to try again.
+func writeRetry(w http.ResponseWriter, p *apitype.Problem) {
+	if p.Retry > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(p.Retry))
+	}
+	writeProblem(w, p)
+}
+
+// writeRefusal answers outside of an operation with a refusal of our own.
+func writeRefusal(w http.ResponseWriter, err error) {
+	if refused, ours := errors.AsType[*work.Error](err); ours {
+		writeRetry(w, ofError(refused))
+		return
+	}
+	writeProblem(w, problem(codeInternal, "the server failed at this; its log says why"))
 }
 
 // writeProblem answers outside of an operation.

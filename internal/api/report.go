@@ -58,7 +58,7 @@ func (s *server) report(ctx context.Context, in *ReportQuery) (*answer[apitype.R
 		now, all = e.Now(), e.Books(from, to)
 	})
 	today := books.DayOf(now)
-	r := reporting{from: max(from, today-books.Keep+1), to: min(to, today), now: now, partial: !who(ctx).admin}
+	r := reporting{from: max(from, today-books.Keep+1), to: min(to, today), now: now, partial: !who(ctx).all()}
 	for _, p := range all {
 		if p, seen := visible(p, who(ctx)); seen {
 			r.pools = append(r.pools, p)
@@ -70,7 +70,7 @@ func (s *server) report(ctx context.Context, in *ReportQuery) (*answer[apitype.R
 // visible is what a caller may see of a pool's books. What a tenant may not see is left
 // out: it gets its own days in place of the pool's, and those say nothing of GPUs in use.
 func visible(p engine.PoolBooks, c caller) (engine.PoolBooks, bool) {
-	if c.admin {
+	if c.all() {
 		return p, true
 	}
 	p.Whole, p.Tenants = nil, slices.DeleteFunc(p.Tenants, func(t engine.TenantBooks) bool { return !c.owns(t.Tenant) })

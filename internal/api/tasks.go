@@ -46,11 +46,8 @@ func (s *server) submitTask(ctx context.Context, in *struct {
 		return nil, err
 	}
 	spec.Trace = in.trace()
-	id, err := s.submit(ctx, spec, in.Key)
-	if err != nil {
-		return nil, err
-	}
-	out, err := answerOf(s.showTask(ctx, id))
+	out := &answer[apitype.Task]{}
+	id, err := s.submit(ctx, spec, in.Key, func(v view, t *engine.Task) { out.Body = v.whole(t) })
 	if err != nil {
 		return nil, err
 	}
@@ -58,10 +55,13 @@ func (s *server) submitTask(ctx context.Context, in *struct {
 	return out, nil
 }
 
-// submit fills in whose and where, and hands a spec to the engine.
-func (s *server) submit(ctx context.Context, spec work.Spec, key string) (work.TaskID, error) {
+// submit fills in whose and where, hands a spec to the engine, and shows what became of it.
+func (s *server) submit(ctx context.Context, spec work.Spec, key string, show func(view, *engine.Task)) (work.TaskID, error) {
 	spec.Key = key
 	if err := s.payer(who(ctx), &spec); err != nil {
+		return 0, err
+	}
+	if err := s.allowed(&spec); err != nil {
 		return 0, err
 	}
 	if spec.Pool == "" {
@@ -74,17 +74,25 @@ func (s *server) submit(ctx context.Context, spec work.Spec, key string) (work.T
 			}
 		})
 	}
-	return s.host.Do(ctx, engine.Submit{Spec: spec})
+	use, c := s.usage(), who(ctx)
+	var gone error
+	id, err := s.host.DoThen(ctx, engine.Submit{Spec: spec}, func(e *engine.Engine, id work.TaskID) {
+		var t *engine.Task
+		if t, gone = find(e, c, id); gone == nil {
+			show(view{e, use}, t)
+		}
+	})
+	return id, cmp.Or(err, gone)
 }
 
 // payer fills in the tenant: a token's own, or the only one there is.
 func (s *server) payer(c caller, spec *work.Spec) error {
-	if !c.admin {
+	if !c.all() {
 		if spec.Tenant == "" {
-			spec.Tenant = c.tenant
+			spec.Tenant = c.Tenant
 		}
-		if spec.Tenant != c.tenant {
-			return work.Errorf(work.CodeForbidden, "this token is of tenant %s and cannot submit for tenant %s: leave the tenant out", c.tenant, spec.Tenant)
+		if spec.Tenant != c.Tenant {
+			return work.Errorf(work.CodeForbidden, "you are %s and cannot submit for tenant %s: leave the tenant out", c, spec.Tenant)
 		}
 		return nil
 	}
@@ -94,7 +102,7 @@ func (s *server) payer(c caller, spec *work.Spec) error {
 	var tenants []work.Tenant
 	s.host.Read(func(e *engine.Engine) { tenants = e.Tenants() })
 	if len(tenants) != 1 {
-		return work.Errorf(work.CodeInvalid, "say which of %d tenants the task is for (--tenant): an admin token is of none", len(tenants))
+		return work.Errorf(work.CodeInvalid, "say which of %d tenants the task is for (--tenant): you are %s, and of none", len(tenants), c)
 	}
 	spec.Tenant = tenants[0].Name
 	return nil
@@ -122,19 +130,23 @@ func (s *server) look(ctx context.Context, id work.TaskID, f func(view, *engine.
 	return err
 }
 
-// showTask shows one task, with the reason why it waits. It takes the lock once: while the
-// writer is busy each time costs as much as a commit.
+// showTask shows one task, with the reason why it waits.
 func (s *server) showTask(ctx context.Context, id work.TaskID) (out apitype.Task, err error) {
-	err = s.look(ctx, id, func(v view, t *engine.Task) {
-		if out = v.task(t); t.State != work.Queued {
-			return
-		}
-		out.Reason = reason(v.Why(t))
-		if !t.Held && t.Awaits == 0 { // else it is not in line
-			expect(&out, v.Starts(t.Spec.Pool)[t.ID])
-		}
-	})
+	err = s.look(ctx, id, func(v view, t *engine.Task) { out = v.whole(t) })
 	return out, err
+}
+
+// whole is a task with the reason why it waits, and until when.
+func (v view) whole(t *engine.Task) apitype.Task {
+	out := v.task(t)
+	if t.State != work.Queued {
+		return out
+	}
+	out.Reason = reason(v.Why(t))
+	if !t.Held && t.Awaits == 0 { // else it is not in line
+		expect(&out, v.Starts(t.Spec.Pool)[t.ID])
+	}
+	return out
 }
 
 // whyWaiting works out why a queued task waits. If it no longer does, the task is left

@@ -13,13 +13,14 @@ func (s *server) tenantRoutes() {
 	const one = "/v1/tenants/{name}"
 	register(s, op{id: "list-tenants", method: get, path: "/v1/tenants", says: "List tenants by name; a tenant sees itself", tag: tag}, s.listTenants)
 	register(s, op{id: "get-tenant", method: get, path: one, says: "Show a tenant", tag: tag}, s.getTenant)
-	register(s, op{id: "put-tenant", method: put, path: one, says: "Make or change a tenant; its tokens stay", tag: tag, admin: true}, s.putTenant)
-	register(s, op{id: "delete-tenant", method: del, path: one, says: "Remove a tenant without unfinished tasks", tag: tag, admin: true, status: 204}, s.deleteTenant)
-	register(s, op{id: "create-token", method: post, path: one + "/tokens", says: "Make another token of a tenant; it is shown this once", tag: tag, admin: true, status: 201}, s.createToken)
-	register(s, op{id: "revoke-tokens", method: del, path: one + "/tokens", says: "Make all tokens of a tenant worthless", tag: tag, admin: true, status: 204}, s.revokeTokens)
+	register(s, op{id: "put-tenant", method: put, path: one, says: "Make or change a tenant; its tokens stay", tag: tag}, s.putTenant)
+	register(s, op{id: "delete-tenant", method: del, path: one, says: "Remove a tenant without unfinished tasks", tag: tag, status: 204}, s.deleteTenant)
+	register(s, op{id: "create-token", method: post, path: one + "/tokens", says: "Make a token of a tenant that has no name and no end (see make-token); it is shown this once", tag: tag, status: 201}, s.createToken)
+	register(s, op{id: "revoke-tokens", method: del, path: one + "/tokens", says: "Make all tokens of a tenant worthless", tag: tag, status: 204}, s.revokeTokens)
 }
 
-type namePath struct {
+// NamePath names a tenant.
+type NamePath struct {
 	Name string `path:"name" maxLength:"128" doc:"Name of the tenant"`
 }
 
@@ -27,6 +28,10 @@ type namePath struct {
 func (s *server) tenantViews(c caller, wanted func(name string) bool) []apitype.Tenant {
 	out := []apitype.Tenant{}
 	s.host.Read(func(e *engine.Engine) {
+		named := map[string]int{}
+		for _, t := range e.Tokens() {
+			named[t.Tenant]++
+		}
 		index := map[string]int{}
 		for _, t := range e.Tenants() {
 			if !c.owns(t.Name) || !wanted(t.Name) {
@@ -34,7 +39,7 @@ func (s *server) tenantViews(c caller, wanted func(name string) bool) []apitype.
 			}
 			index[t.Name] = len(out)
 			x := apitype.Tenant{Name: t.Name, LimitGPUs: t.LimitGPUs, Guarantee: t.GuaranteeGPUs, MaxWaiting: t.MaxWaiting, MaxRunning: t.MaxRunning,
-				Weight: t.Weight, Tokens: len(t.Tokens), HeldGPUs: float64(e.HeldMilli(t.Name)) / 1000}
+				Weight: t.Weight, Tokens: len(t.Tokens) + named[t.Name], HeldGPUs: float64(e.HeldMilli(t.Name)) / 1000}
 			if x.Weight == 0 {
 				x.Weight = 1
 			}
@@ -71,7 +76,7 @@ func unknownTenant(name string) error {
 	return work.Errorf(work.CodeNotFound, "tenant %q is not known", name)
 }
 
-func (s *server) getTenant(ctx context.Context, in *namePath) (*answer[apitype.Tenant], error) {
+func (s *server) getTenant(ctx context.Context, in *NamePath) (*answer[apitype.Tenant], error) {
 	return s.showTenant(who(ctx), in.Name)
 }
 
@@ -105,14 +110,16 @@ func (s *server) putTenant(ctx context.Context, in *struct {
 	return s.showTenant(who(ctx), in.Name)
 }
 
-func (s *server) deleteTenant(ctx context.Context, in *namePath) (*struct{}, error) {
+func (s *server) deleteTenant(ctx context.Context, in *NamePath) (*struct{}, error) {
 	s.tenants.Lock()
 	defer s.tenants.Unlock()
-	_, err := s.host.Do(ctx, engine.RemoveTenant{Name: in.Name})
-	return nil, err
+	if _, err := s.host.Do(ctx, engine.RemoveTenant{Name: in.Name}); err != nil {
+		return nil, err
+	}
+	return nil, s.cfg.Secrets.RemoveAll(in.Name) // whoever gets the name next must not get them too
 }
 
-func (s *server) createToken(ctx context.Context, in *namePath) (*answer[apitype.Token], error) {
+func (s *server) createToken(ctx context.Context, in *NamePath) (*answer[apitype.Token], error) {
 	token := NewTenantToken(in.Name)
 	err := s.change(ctx, in.Name, func(t *work.Tenant, known bool) error {
 		switch {
@@ -127,12 +134,28 @@ func (s *server) createToken(ctx context.Context, in *namePath) (*answer[apitype
 	return answerOf(apitype.Token{Tenant: in.Name, Token: token}, err)
 }
 
-func (s *server) revokeTokens(ctx context.Context, in *namePath) (*struct{}, error) {
-	return nil, s.change(ctx, in.Name, func(t *work.Tenant, known bool) error {
+func (s *server) revokeTokens(ctx context.Context, in *NamePath) (*struct{}, error) {
+	err := s.change(ctx, in.Name, func(t *work.Tenant, known bool) error {
 		if !known {
 			return unknownTenant(in.Name)
 		}
 		t.Tokens = nil
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	s.tenants.Lock()
+	defer s.tenants.Unlock()
+	var named []work.Token
+	s.host.Read(func(e *engine.Engine) { named = e.Tokens() })
+	for _, t := range named {
+		if t.Tenant != in.Name {
+			continue
+		}
+		if _, err := s.host.Do(ctx, engine.RemoveToken{ID: t.ID}); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil //nolint:nilnil // an answer without a body
 }

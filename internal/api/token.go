@@ -1,36 +1,43 @@
 package api
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"net/http"
 	"strings"
+	"time"
 
-	"github.com/gpupool/gpupool/internal/engine"
+	"github.com/gpupool/gpupool/internal/auth"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
-// A token says whose it is, so that finding its tenant takes one look-up, and holds
-// 32 bytes of chance in hexadecimal. Against guessing no slow hash is needed then.
+// A token says which it is, so that finding it takes one look-up, and holds 32 bytes of
+// chance in hexadecimal. Against guessing no slow hash is needed then.
 const (
-	adminPrefix  = "gpa_"
-	tenantPrefix = "gpt_"
+	adminPrefix  = "gpa_" // the one in the admin token file
+	tenantPrefix = "gpt_" // gpt_TENANT_CHANCE: without a name or an end of its own
+	namedPrefix  = "gpk_" // gpk_ID_CHANCE: see work.Token
 )
 
-// maxTokens of one tenant: each is compared on every call.
+// maxTokens of one tenant, and of those that are of no tenant.
 const maxTokens = 100
 
+// adminID is the ID of the admin token that is in a file.
+const adminID = "admin"
+
 // NewAdminToken makes an admin token.
-func NewAdminToken() string { return adminPrefix + chance() }
+func NewAdminToken() string { return adminPrefix + chance(32) }
 
 // NewTenantToken makes a token of a tenant.
-func NewTenantToken(tenant string) string { return tenantPrefix + tenant + "_" + chance() }
+func NewTenantToken(tenant string) string { return tenantPrefix + tenant + "_" + chance(32) }
 
-func chance() string {
-	b := make([]byte, 32)
+// newSecret makes the text of a named token.
+func newSecret(id string) string { return namedPrefix + id + "_" + chance(32) }
+
+// chance is n bytes of it, in hexadecimal.
+func chance(n int) string {
+	b := make([]byte, n)
 	_, _ = rand.Read(b) // it never fails: see its documentation
 	return hex.EncodeToString(b)
 }
@@ -41,92 +48,85 @@ func HashToken(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// tenantOf is the tenant that a token claims to be of.
-func tenantOf(token string) (string, bool) {
-	rest, ok := strings.CutPrefix(token, tenantPrefix)
-	i := strings.LastIndexByte(rest, '_')
-	if !ok || i <= 0 {
-		return "", false
+// claimed is what a token says of itself behind a prefix: a tenant, or an ID.
+func claimed(token, prefix string) string {
+	rest, ok := strings.CutPrefix(token, prefix)
+	if i := strings.LastIndexByte(rest, '_'); ok && i > 0 {
+		return rest[:i]
 	}
-	return rest[:i], true
+	return ""
 }
 
-// caller is who a token belongs to. The zero value may see nothing.
-type caller struct {
-	admin  bool
-	tenant string
-	hash   string // of the token
+// AdminFile is the admin token that is in a file.
+type AdminFile interface {
+	// Hashes are those that count at a time.
+	Hashes(now time.Time) []string
+	// Rotate puts a new token into the file and returns it. The one before counts until
+	// the time given.
+	Rotate(oldEnds time.Time) (string, error)
 }
 
-func (c caller) String() string {
-	if c.admin {
-		return "an admin"
+// adminHashes are those of the admin token that is in a file.
+func (s *server) adminHashes() []string {
+	if s.cfg.Admin != nil {
+		return s.cfg.Admin.Hashes(s.now())
 	}
-	return "tenant " + c.tenant
+	return []string{s.cfg.AdminToken}
 }
 
-// owns reports whether the caller may see and touch what belongs to a tenant.
-func (c caller) owns(tenant string) bool { return c.admin || c.tenant != "" && c.tenant == tenant }
-
-type callerKey struct{}
-
-// who is the caller of a request that passed authenticate.
-func who(ctx context.Context) caller {
-	c, _ := ctx.Value(callerKey{}).(caller)
-	return c
-}
-
-// authenticate lets requests under /v1 pass only with a token that is known.
-func (s *server) authenticate(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/v1" && !strings.HasPrefix(r.URL.Path, "/v1/") {
-			next.ServeHTTP(w, r)
-			return
-		}
-		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		if !strings.EqualFold(scheme, "Bearer") || token == "" {
-			unauthorized(w, "no token: send Authorization: Bearer TOKEN, with a token that an admin gave you")
-			return
-		}
-		c, ok := s.callerOf(token)
-		if !ok {
-			unauthorized(w, "the token is not known: it may have been revoked; ask an admin for another")
-			return
-		}
-		if rec, ok := w.(*recorder); ok {
-			rec.caller = c
-		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
-	})
-}
-
-func unauthorized(w http.ResponseWriter, detail string) {
-	w.Header().Set("WWW-Authenticate", `Bearer realm="gpupool"`)
-	writeProblem(w, problem(work.CodeUnauthed, detail))
-}
-
-func (s *server) callerOf(token string) (caller, bool) {
-	c := caller{hash: HashToken(token)}
-	if strings.HasPrefix(token, adminPrefix) {
-		c.admin = true
-	} else {
-		c.tenant, _ = tenantOf(token)
+// ofToken finds whose a token is.
+func (s *server) ofToken(token string) (caller, error) {
+	switch {
+	case strings.HasPrefix(token, adminPrefix):
+		return s.ofHash(adminID, "", HashToken(token))
+	case strings.HasPrefix(token, namedPrefix):
+		return s.ofHash(claimed(token, namedPrefix), "", HashToken(token))
 	}
-	return c, s.valid(c)
+	return s.ofHash("", claimed(token, tenantPrefix), HashToken(token))
 }
 
-// valid reports whether the caller's token is one of those that count now.
-func (s *server) valid(c caller) bool {
-	hashes := []string{s.cfg.AdminToken}
-	if !c.admin {
-		s.host.Read(func(e *engine.Engine) {
-			t, _ := e.Tenant(c.tenant)
-			hashes = append(hashes[:0], t.Tokens...)
-		})
+// errUnknownToken is what is said of every token that is not one, so that nothing is told
+// of which there are.
+var errUnknownToken = unknown("the token is not known: it may have been revoked; ask an admin for another")
+
+// ofHash finds the caller of a token by its ID, or without one by its tenant, and its hash.
+func (s *server) ofHash(id, of, hash string) (caller, error) {
+	c := caller{Identity: auth.Identity{Kind: auth.KindToken, ID: id, Tenant: of}, token: hash}
+	switch id {
+	case adminID:
+		if among(s.adminHashes(), hash) {
+			c.Role = asAdmin
+			return c, nil
+		}
+		return caller{}, errUnknownToken
+	case "":
+		if hashes, _ := s.host.Known().Tenant(of); among(hashes, hash) {
+			c.Role = asTenant
+			return c, nil
+		}
+		return caller{}, errUnknownToken
 	}
+	t, _ := s.host.Known().Token(id)
+	now := work.TimeOf(s.now())
+	switch {
+	case among(t.Hashes(now), hash):
+	case t.Expired(now) && among([]string{t.Hash}, hash):
+		return caller{}, unknown("the token %s expired at %s: ask an admin for another (gpupool tokens rotate)", t.ID, t.Expires.Std().Format(time.RFC3339))
+	case t.Old != "" && among([]string{t.Old}, hash):
+		return caller{}, unknown("the token %s was rotated, and this is the one before: use the new one", t.ID)
+	default:
+		return caller{}, errUnknownToken
+	}
+	s.used.Store(id, now)
+	c.Role, c.readOnly, c.Tenant, c.Name, c.Expires = t.Role, t.ReadOnly, t.Tenant, t.Name, t.Expires.Std()
+	return c, nil
+}
+
+// among compares in a time that does not depend on what is equal.
+func among(known []string, hash string) bool {
 	found := 0
-	for _, h := range hashes {
-		found |= subtle.ConstantTimeCompare([]byte(h), []byte(c.hash))
+	for _, h := range known {
+		found |= subtle.ConstantTimeCompare([]byte(h), []byte(hash))
 	}
 	return found == 1
 }

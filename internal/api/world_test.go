@@ -17,6 +17,7 @@ import (
 	"github.com/gpupool/gpupool/internal/api"
 	"github.com/gpupool/gpupool/internal/api/apitype"
 	"github.com/gpupool/gpupool/internal/api/client"
+	"github.com/gpupool/gpupool/internal/audit"
 	"github.com/gpupool/gpupool/internal/driver"
 	"github.com/gpupool/gpupool/internal/driver/fake"
 	"github.com/gpupool/gpupool/internal/engine"
@@ -24,6 +25,7 @@ import (
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/journal/memory"
 	"github.com/gpupool/gpupool/internal/runner"
+	"github.com/gpupool/gpupool/internal/secrets"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -32,11 +34,14 @@ import (
 type world struct {
 	t       testing.TB
 	journal *memory.Journal
+	audit   *audit.Log
+	secrets secrets.Store
 	drv     *fake.Driver
 	runs    *members
 	handler http.Handler
 	host    *host.Host
 	stop    func() // ends the host and waits for it
+	change  func(*api.Config)
 
 	url               string
 	adminToken        string
@@ -48,6 +53,8 @@ type world struct {
 type options struct {
 	shape string      // of the cluster; default 2x8xH100-80GB
 	pools []work.Pool // default one named main
+
+	change func(*api.Config) // changes how the API is wired
 }
 
 // start makes a world behind an HTTP server.
@@ -76,9 +83,13 @@ func build(t testing.TB, o options) *world {
 	}
 	hosts, err := fake.ParseHosts(o.shape)
 	ok(t, err)
-	w := &world{t: t, journal: memory.New(), runs: newMembers(), adminToken: newAdminToken(t)}
+	w := &world{t: t, journal: memory.New(), secrets: secrets.Store{Dir: t.TempDir()}, runs: newMembers(), adminToken: newAdminToken(t)}
+	w.audit, err = audit.Open(t.TempDir(), audit.Options{})
+	ok(t, err)
+	t.Cleanup(func() { ok(t, w.audit.Close()) })
 	w.drv, err = fake.New(hosts, gpu.Builtin(), fake.Options{Times: fake.Times{SetMIG: -1, SetMIGSlow: -1, Create: -1, Destroy: -1, Whole: -1, Share: -1}})
 	ok(t, err)
+	w.change = o.change
 	w.run()
 	_, err = w.host.Do(context.Background(), engine.SetPools{Pools: o.pools})
 	ok(t, err)
@@ -120,7 +131,11 @@ func (w *world) run() {
 		ok(w.t, <-ended)
 	})
 	w.t.Cleanup(w.stop)
-	w.handler, err = api.New(api.Config{Host: h, Logs: w.runs, AdminToken: api.HashToken(w.adminToken), Version: "test", Hardware: "fake GPUs", Log: log})
+	cfg := api.Config{Host: h, Logs: w.runs, AdminToken: api.HashToken(w.adminToken), Version: "test", Hardware: "fake GPUs", Log: log, Audit: w.audit, Secrets: w.secrets}
+	if w.change != nil {
+		w.change(&cfg)
+	}
+	w.handler, err = api.New(cfg)
 	ok(w.t, err)
 }
 
@@ -132,6 +147,14 @@ func (w *world) client(token string) *client.Client {
 
 func (w *world) token(tenant string) string {
 	x, err := w.admin.CreateToken(w.t.Context(), tenant)
+	ok(w.t, err)
+	return x.Token
+}
+
+// role makes a named token of a role.
+func (w *world) role(role, tenant string, readOnly bool) string {
+	w.t.Helper()
+	x, err := w.admin.MakeToken(w.t.Context(), apitype.TokenSpec{Name: "test", Role: role, Tenant: tenant, ReadOnly: readOnly})
 	ok(w.t, err)
 	return x.Token
 }

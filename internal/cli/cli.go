@@ -63,6 +63,9 @@ type globalFlags struct {
 	token     string
 	tokenFile string
 	data      string
+	ca        string
+	cert      string
+	key       string
 }
 
 // codeError carries an exit code.
@@ -158,6 +161,9 @@ Try it without a GPU:
 	f.StringVar(&a.flags.token, "token", "", "token to use; better in $GPUPOOL_TOKEN, where ps does not show it")
 	f.StringVar(&a.flags.tokenFile, "token-file", "", "file that holds the token (default: the admin token in the data folder)")
 	f.StringVar(&a.flags.data, "data", "", "data folder of the server on this machine (default: $GPUPOOL_DATA, else ~/.local/share/gpupool)")
+	f.StringVar(&a.flags.ca, "ca", "", "file with certificates (PEM) that sign the server's (default: $GPUPOOL_CA, else the system's)")
+	f.StringVar(&a.flags.cert, "cert", "", "client certificate (PEM) to show in place of a token (default: $GPUPOOL_CERT)")
+	f.StringVar(&a.flags.key, "key", "", "its key (default: $GPUPOOL_KEY)")
 	f.StringVarP(&a.flags.output, "output", "o", "table", "output: table, wide, json or yaml")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.checkOutput() }
@@ -170,9 +176,9 @@ Try it without a GPU:
 		cmds []*cobra.Command
 	}{
 		{"work", append(tasks, a.actionCmds()...)},
-		{"pool", []*cobra.Command{a.topCmd(), a.gpusCmd(), a.hostsCmd(), a.poolsCmd(), a.rolloutCmd(), a.tenantsCmd(), a.reportCmd()}},
+		{"pool", []*cobra.Command{a.topCmd(), a.gpusCmd(), a.hostsCmd(), a.poolsCmd(), a.rolloutCmd(), a.tenantsCmd(), a.tokensCmd(), a.secretsCmd(), a.reportCmd()}},
 		{"plan", []*cobra.Command{a.assessCmd(), a.simulateCmd(), a.planCmd(), a.benchCmd(), a.stormCmd(), a.loadtestCmd()}},
-		{"admin", []*cobra.Command{a.serveCmd(), a.serviceCmd(), a.doctorCmd(), a.journalCmd(), a.configCmd(), a.versionCmd()}},
+		{"admin", []*cobra.Command{a.serveCmd(), a.serviceCmd(), a.doctorCmd(), a.journalCmd(), a.configCmd(), a.auditCmd(), a.versionCmd()}},
 	} {
 		for _, c := range g.cmds {
 			c.GroupID = g.id

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,9 @@ const DefaultServer = "http://127.0.0.1:8470"
 type ServerInfo struct {
 	URL string `json:"url"`
 	PID int    `json:"pid"`
+
+	CA   string `json:"ca,omitempty"`   // file with the certificate that is served
+	Name string `json:"name,omitempty"` // that it is made for
 }
 
 // DataDir is the data folder: the one given, $GPUPOOL_DATA, or a folder of the user.
@@ -61,11 +65,17 @@ func (a *App) connect(o ...client.Option) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	token, err := a.findToken(data)
+	config, err := a.findTLS(server).Config()
 	if err != nil {
-		return nil, err
+		return nil, usage(err)
 	}
-	c, err := client.New(server, token, append(o, client.WithTrace(os.Getenv("TRACEPARENT")))...)
+	token := ""
+	if len(config.Certificates) == 0 || a.flags.token != "" || a.flags.tokenFile != "" || os.Getenv("GPUPOOL_TOKEN") != "" {
+		if token, err = a.findToken(data); err != nil {
+			return nil, err
+		}
+	}
+	c, err := client.New(server.URL, token, append(o, client.WithTrace(os.Getenv("TRACEPARENT")), client.WithTLS(config))...)
 	if err != nil {
 		return nil, usage(err)
 	}
@@ -100,22 +110,32 @@ func (a *App) onTask(f func(ctx context.Context, api *client.Client, id uint64) 
 	}
 }
 
-func (a *App) findServer(data string) (string, error) {
+// findServer says where the server is; of one that uses the data folder also what its
+// certificate is like.
+func (a *App) findServer(data string) (info ServerInfo, err error) {
 	if a.flags.server != "" {
-		return a.flags.server, nil
+		return ServerInfo{URL: a.flags.server}, nil
 	}
 	if s := os.Getenv("GPUPOOL_SERVER"); s != "" {
-		return s, nil
+		return ServerInfo{URL: s}, nil
 	}
 	b, err := os.ReadFile(filepath.Join(data, ServerFile))
 	if err != nil {
-		return DefaultServer, nil //nolint:nilerr // no server ever used the folder: the default may still answer
+		return ServerInfo{URL: DefaultServer}, nil //nolint:nilerr // no server ever used the folder: the default may still answer
 	}
-	var info ServerInfo
 	if err := json.Unmarshal(b, &info); err != nil || info.URL == "" {
-		return "", fmt.Errorf("%s does not say where the server listens: start it again, or give --server", filepath.Join(data, ServerFile))
+		return info, fmt.Errorf("%s does not say where the server listens: start it again, or give --server", filepath.Join(data, ServerFile))
 	}
-	return info.URL, nil
+	return info, nil
+}
+
+// findTLS says whose certificates are trusted, and which is shown.
+func (a *App) findTLS(server ServerInfo) client.TLS {
+	t := client.TLS{CA: cmp.Or(a.flags.ca, os.Getenv("GPUPOOL_CA")), Cert: cmp.Or(a.flags.cert, os.Getenv("GPUPOOL_CERT")), Key: cmp.Or(a.flags.key, os.Getenv("GPUPOOL_KEY"))}
+	if t.CA == "" {
+		t.CA, t.Name = server.CA, server.Name
+	}
+	return t
 }
 
 func (a *App) findToken(data string) (string, error) {

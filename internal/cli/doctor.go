@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpupool/gpupool/internal/api/client"
 	"github.com/gpupool/gpupool/internal/doctor"
 )
 
@@ -12,6 +13,7 @@ import (
 type DoctorOptions struct {
 	ServeOptions
 	Server string // address of a server to ask; empty: the one that uses the data folder
+	TLS    client.TLS
 }
 
 // doctorColours by level.
@@ -39,7 +41,7 @@ Exit codes: 0 when nothing fails (there may be warnings), 1 when something does,
 			if err != nil {
 				return err
 			}
-			r, err := a.Doctor(c.Context(), DoctorOptions{ServeOptions: o, Server: a.flags.server})
+			r, err := a.Doctor(c.Context(), DoctorOptions{ServeOptions: o, Server: a.flags.server, TLS: a.findTLS(ServerInfo{})})
 			if err != nil {
 				return err
 			}

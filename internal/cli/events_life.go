@@ -59,6 +59,14 @@ func siteText(ev apitype.Event, raw []byte) (string, error) {
 		return in(raw, func(f siteFact) string { return "tenant " + f.Tenant.Name + " is set" })
 	case "tenant.removed":
 		return in(raw, func(f apitype.Pool) string { return "tenant " + f.Name + " is removed" })
+	case "token.set":
+		return in(raw, func(f tokenFact) string { return tokenWords(f.Token) + " is set" })
+	case "token.removed":
+		return in(raw, func(f struct {
+			ID string `json:"id"`
+		}) string {
+			return "token " + f.ID + " is revoked"
+		})
 	case "model.learned":
 		return in(raw, func(f struct {
 			Model struct {

@@ -16,7 +16,7 @@ import (
 type serveFlags struct {
 	file, listen, journal, fake string
 	adopt, exclude              []string
-	verbose                     bool
+	verbose, insecure           bool
 }
 
 func (s *serveFlags) add(c *cobra.Command, verbose string) {
@@ -27,6 +27,7 @@ func (s *serveFlags) add(c *cobra.Command, verbose string) {
 	f.StringVar(&s.fake, "fake", "", "fake GPUs, such as 8xH100-80GB or 2x8xA100-80GB")
 	f.StringSliceVar(&s.adopt, "adopt", nil, "NVIDIA GPUs, by index or UUID, to take over with what idles on them")
 	f.StringSliceVar(&s.exclude, "exclude", nil, "NVIDIA GPUs, by index or UUID, to leave alone")
+	f.BoolVar(&s.insecure, "insecure", false, "serve other machines without TLS, as behind a proxy that ends it")
 	f.BoolVarP(&s.verbose, "verbose", "v", false, verbose)
 }
 
@@ -46,6 +47,9 @@ func (s *serveFlags) options(c *cobra.Command, a *App) (ServeOptions, error) {
 		cfg.Server.Fake = s.fake
 	}
 	cfg.NVIDIA.Adopt, cfg.NVIDIA.Exclude = append(cfg.NVIDIA.Adopt, s.adopt...), append(cfg.NVIDIA.Exclude, s.exclude...)
+	if s.insecure {
+		cfg.Server.Insecure = true
+	}
 	if c.Flags().Changed("journal") {
 		cfg.Journal.URL = s.journal
 		if err := cfg.Check(); err != nil {

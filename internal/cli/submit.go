@@ -27,6 +27,7 @@ type specFlags struct {
 	after, afterAny []string
 	labels          []string
 	container       containerFlags
+	more            envFlags
 }
 
 func (s *specFlags) register(c *cobra.Command) {
@@ -59,6 +60,7 @@ func (s *specFlags) register(c *cobra.Command) {
 	f.StringVar(&s.key, "idempotency-key", "", "submitting twice with one key gives one task")
 	s.registerElastic(c)
 	s.container.register(c)
+	s.more.register(c)
 	complete := func(name string, values ...string) {
 		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -102,6 +104,9 @@ func (s *specFlags) read(c *cobra.Command, in io.Reader, command []string) (apit
 		return spec, err
 	}
 	if err := s.container.read(&spec); err != nil {
+		return spec, err
+	}
+	if err := s.more.read(&spec); err != nil {
 		return spec, err
 	}
 	if len(command) > 0 {

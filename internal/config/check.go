@@ -47,6 +47,12 @@ func (c Config) check() error {
 		{"alerts.journal_above (seconds)", 1e-6, 60, time.Duration(c.Alerts.Journal).Seconds()},
 		{"alerts.overdue_above (seconds)", 0.1, 86400, time.Duration(c.Alerts.Overdue).Seconds()},
 		{"podman.pids", 16, 4e6, float64(c.Podman.Pids)},
+		{"limits.calls_per_second", 0, 1e6, c.Limits.Calls},
+		{"limits.burst", 1, 1e6, float64(c.Limits.Burst)},
+		{"limits.open_calls", 0, 1e6, float64(c.Limits.AtOnce)},
+		{"limits.unknown_per_minute", 0, 1e6, c.Limits.Failed},
+		{"audit.file_size (MiB)", 1, 1e6, float64(c.Audit.Size)},
+		{"audit.files", 1, 1e6, float64(c.Audit.Files)},
 		{"metrics.tenants_at_most", 1, 1e5, float64(c.Metrics.Tenants)},
 		{"metrics.gpus_at_most", 1, 1e6, float64(c.Metrics.GPUs)},
 	}...) {
@@ -64,6 +70,9 @@ func (c Config) check() error {
 		return err
 	}
 	if err := c.Tracing.check(); err != nil {
+		return err
+	}
+	if err := c.checkAccess(); err != nil {
 		return err
 	}
 	if err := c.Elastic.check(); err != nil {

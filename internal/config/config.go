@@ -32,16 +32,23 @@ type Config struct {
 	Metrics    Metrics    `yaml:"metrics" doc:"What Prometheus reads at /metrics (docs/observability.md)."`
 	Alerts     Alerts     `yaml:"alerts" doc:"When someone should look."`
 	Tracing    Tracing    `yaml:"tracing" doc:"A trace of each task (docs/tracing.md)."`
+	Auth       Auth       `yaml:"auth" doc:"Who may come in beside those with a token of gpupool (docs/security.md)."`
+	Limits     Limits     `yaml:"limits" doc:"What callers may ask of the API; beyond it they get 429 and a time to retry."`
+	Audit      Audit      `yaml:"audit" doc:"The log of who did what."`
+	Tasks      Tasks      `yaml:"tasks" doc:"What tasks may ask of a host."`
 	Agent      Agent      `yaml:"agent" doc:"What gpupool itself may cost on a host; alerts watch it."`
 }
 
 // Server is where the server listens and keeps its state.
 type Server struct {
-	Listen string `yaml:"listen" default:"127.0.0.1:8470" doc:"Address of the API. Only this machine by default: there is no TLS yet, put a proxy in front to serve others."`
+	Listen string `yaml:"listen" default:"127.0.0.1:8470" doc:"Address of the API. Only this machine by default; others are served with TLS, or with insecure."`
 	Data   string `yaml:"data" default:"" doc:"Folder of the journal, tokens and logs. Empty: $GPUPOOL_DATA, else ~/.local/share/gpupool."`
 	Fake   string `yaml:"fake" default:"" doc:"Fake GPUs to serve, such as 8xH100-80GB or 2x8xA100-80GB. Empty: the NVIDIA GPUs of this machine, or eight fake H100s where there are none."`
 	Runner string `yaml:"runner" default:"auto" enum:"auto,process,podman" doc:"auto: tasks that name an image run in containers, others as processes. process: an image is refused. podman: a task without an image is refused, unless podman.image is set."`
 	Keep   int    `yaml:"keep_ended" default:"10000" doc:"Ended tasks kept for questions; the oldest are forgotten beyond it."`
+
+	TLS      TLS  `yaml:"tls" doc:"Serve with TLS."`
+	Insecure bool `yaml:"insecure" default:"false" doc:"Serve other machines without TLS: tokens then cross the network readable, unless a proxy in front ends TLS."`
 }
 
 // NVIDIA is about the real GPUs of this machine.

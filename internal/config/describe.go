@@ -53,6 +53,12 @@ func set(v reflect.Value, text string) error {
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString(text)
+	case reflect.Bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return err
+		}
+		v.SetBool(b)
 	case reflect.Int:
 		n, err := strconv.Atoi(text)
 		if err != nil {
@@ -151,6 +157,9 @@ func object(t reflect.Type) map[string]any {
 			if n, err := strconv.ParseFloat(d, 64); err == nil && p["type"] != "string" {
 				p["default"] = n
 			}
+			if p["type"] == "boolean" {
+				p["default"] = d == "true"
+			}
 		}
 		if e := f.Tag.Get("enum"); e != "" {
 			p["enum"] = strings.Split(e, ",")
@@ -182,6 +191,8 @@ func property(t reflect.Type) map[string]any {
 		return map[string]any{"type": "array", "items": property(t.Elem())}
 	case reflect.Int:
 		return map[string]any{"type": "integer"}
+	case reflect.Bool:
+		return map[string]any{"type": "boolean"}
 	case reflect.Float64:
 		return map[string]any{"type": "number"}
 	}

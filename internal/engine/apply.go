@@ -33,6 +33,8 @@ func (e *Engine) apply(f Fact) {
 		}
 		e.unscaled = true
 		e.reweigh()
+	case TokenSet, TokenRemoved:
+		e.applyToken(f)
 	case ModelLearned:
 		e.cluster.SetModel(f.Model)
 		e.learned = slices.DeleteFunc(e.learned, func(m gpu.Model) bool { return m.Key == f.Model.Key })

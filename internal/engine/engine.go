@@ -203,9 +203,10 @@ type Engine struct {
 	order     []string // pools in the order they were set: the first match takes a host
 	lines     []*pool  // the same
 	tenants   map[string]*work.Tenant
-	use       map[string]use // by tenant
-	scale     float64        // of guarantees, where they are more than there are GPUs
-	unscaled  bool           // scale must be found anew
+	tokens    map[string]work.Token // by ID
+	use       map[string]use        // by tenant
+	scale     float64               // of guarantees, where they are more than there are GPUs
+	unscaled  bool                  // scale must be found anew
 	forecast  *forecast.Forecaster
 	arrays    map[work.TaskID]*array        // by first task, while any of their tasks is known
 	after     map[work.TaskID][]work.TaskID // tasks that wait for a task's end
@@ -242,7 +243,7 @@ func New(cfg Config) *Engine {
 	cfg = cfg.withDefaults()
 	e := &Engine{
 		cfg: cfg, cluster: placement.NewCluster(cfg.Models),
-		ills: map[int]ill{}, faults: map[int]GPUFaults{}, pools: map[string]*pool{}, tenants: map[string]*work.Tenant{}, use: map[string]use{},
+		ills: map[int]ill{}, faults: map[int]GPUFaults{}, pools: map[string]*pool{}, tenants: map[string]*work.Tenant{}, tokens: map[string]work.Token{}, use: map[string]use{},
 		arrays: map[work.TaskID]*array{}, after: map[work.TaskID][]work.TaskID{}, forecast: forecast.New(cfg.Forecast), unscaled: true, liens: map[int][]*Task{}, parted: map[[2]string]Parted{},
 		tasks: map[work.TaskID]*Task{}, leases: map[leaseKey]*Lease{}, keys: map[string]work.TaskID{},
 	}
@@ -290,6 +291,10 @@ func (e *Engine) handle(ev Event) error {
 		return e.setTenant(ev.Tenant)
 	case RemoveTenant:
 		return e.removeTenant(ev.Name)
+	case SetToken:
+		return e.setToken(ev.Token)
+	case RemoveToken:
+		return e.removeToken(ev.ID)
 	case Inventory:
 		return e.inventory(ev)
 	case JudgeGPU:

@@ -59,6 +59,8 @@ var decoders = map[string]func(json.RawMessage) (Fact, error){
 	PoolSet{}.Kind():       decode[PoolSet],
 	TenantSet{}.Kind():     decode[TenantSet],
 	TenantRemoved{}.Kind(): decode[TenantRemoved],
+	TokenSet{}.Kind():      decode[TokenSet],
+	TokenRemoved{}.Kind():  decode[TokenRemoved],
 	ModelLearned{}.Kind():  decode[ModelLearned],
 	HostJoined{}.Kind():    decode[HostJoined],
 	HostChanged{}.Kind():   decode[HostChanged],

@@ -18,7 +18,7 @@ func sampleFacts() []Fact {
 	part := work.Part{Host: 0, CPUMilli: 5, MemMiB: 6, Slices: []work.Slice{
 		{GPU: 0, Mode: gpu.ModeMIG, Profile: "1g.10gb", Start: 3, Milli: 143},
 		{GPU: 1, Mode: gpu.ModeShared, Share: &work.Share{Milli: 300, MemMiB: 10}, Milli: 300}}}
-	spec := work.Spec{Name: "n", Tenant: "a", Pool: "p", Priority: work.Low, Class: work.Training, Command: []string{"x", "y"}, Dir: "/", Env: []string{"A=1"},
+	spec := work.Spec{Name: "n", Tenant: "a", Pool: "p", Priority: work.Low, Class: work.Training, Command: []string{"x", "y"}, Dir: "/", Env: []string{"A=1"}, Secrets: []string{"B=b"},
 		Request: work.Request{Milli: 300, GPUMemMiB: 7, Isolation: work.IsolationAny, Models: []string{"T4"}, Members: 2, CPUMilli: 5, MemMiB: 6},
 		Grace:   time.Second, TTL: time.Minute, LeaseTTL: time.Hour, Key: "k",
 		MaxRuntime: time.Hour, Estimate: time.Minute, Checkpoint: time.Second, Deadline: 7, After: []work.TaskID{1}, AfterAny: []work.TaskID{2}, Hold: true,
@@ -31,6 +31,8 @@ func sampleFacts() []Fact {
 		PoolSet{pool},
 		TenantSet{work.Tenant{Name: "a", LimitGPUs: 1.5, GuaranteeGPUs: 0.5, MaxWaiting: 4, MaxRunning: 5, Weight: 2, Tokens: []string{"t"}}},
 		TenantRemoved{"a"},
+		TokenSet{work.Token{ID: "i", Name: "n", Role: work.RoleViewer, Tenant: "a", ReadOnly: true, Hash: "h", Old: "o", OldEnds: 1, Created: 2, Rotated: 3, Expires: 4}},
+		TokenRemoved{"i", "a"},
 		ModelLearned{gpu.Builtin()[0]},
 		HostJoined{gpu.HostInfo{Name: "h", Driver: "d", CPUMilli: 1, MemMiB: 2, Labels: map[string]string{"k": "v"}, GPUs: []gpu.GPUInfo{{ID: "g", Model: "T4"}}}, "p"},
 		HostChanged{1, true, why},

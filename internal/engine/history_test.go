@@ -28,6 +28,7 @@ type world struct {
 	broken  map[string]bool
 	health  *rand.Rand         // of what is about the health of GPUs, for the same reason
 	wants   map[string]Verdict // of the driver, beside broken
+	tokens  *rand.Rand         // of what is about tokens
 	faults  []Fault            // reported again and again
 	ailing  bool               // operators and drivers have a word on GPUs
 	tasks   []work.TaskID
@@ -60,7 +61,7 @@ func testConfig() Config {
 func newWorld(seed uint64) *world {
 	cfg := testConfig()
 	w := &world{rng: rand.New(rand.NewPCG(seed, 1)), modes: rand.New(rand.NewPCG(seed, 2)), e: New(cfg), ledger: NewLedger(cfg), now: 1_000_000_000,
-		away: map[string]bool{}, broken: map[string]bool{}, health: rand.New(rand.NewPCG(seed, 3)), wants: map[string]Verdict{}}
+		away: map[string]bool{}, broken: map[string]bool{}, health: rand.New(rand.NewPCG(seed, 3)), tokens: rand.New(rand.NewPCG(seed, 4)), wants: map[string]Verdict{}}
 	w.ailing = seed%3 != 1
 	w.idling, w.supple = seed%4 == 3, seed%4 == 1
 	w.rolls = seed%6 == 4 || seed%12 == 11 // one of them idling
@@ -675,6 +676,11 @@ func (w *world) play(tamper func(*Engine) func(Fact) Fact) error {
 		n = 120
 	}
 	for range n {
+		if w.tokens.IntN(100) < 5 {
+			if err := w.step(w.tokenEvent()); err != nil {
+				return err
+			}
+		}
 		if err := w.step(w.randomEvent()); err != nil {
 			return err
 		}

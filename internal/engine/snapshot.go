@@ -39,6 +39,7 @@ type snapshot struct {
 	Forecast forecast.State `json:"forecast"`
 	Parted   []Parted       `json:"parted,omitempty"` // by pair
 	Rollout  *Rollout       `json:"rollout,omitempty"`
+	Tokens   []work.Token   `json:"tokens,omitempty"` // by age
 	Books    *booksState    `json:"books,omitempty"`
 }
 
@@ -66,7 +67,7 @@ type hostState struct {
 func (e *Engine) Snapshot() ([]byte, error) {
 	s := snapshot{Version: snapshotVersion, Now: e.now, LastID: e.lastID, Models: e.learned, Ended: e.ended,
 		Tasks: e.sortedTasks(), Leases: e.sortedLeases(), Tenants: e.Tenants(),
-		Accounts: e.accountStates(), Forecast: e.forecast.State(), Parted: e.partedPairs(), Rollout: e.rollout, Books: e.booksState()}
+		Accounts: e.accountStates(), Forecast: e.forecast.State(), Parted: e.partedPairs(), Rollout: e.rollout, Tokens: e.Tokens(), Books: e.booksState()}
 	for _, name := range e.order {
 		s.Pools = append(s.Pools, e.pools[name].Pool)
 		s.Demand = append(s.Demand, e.cluster.Demand(name))
@@ -125,6 +126,9 @@ func Restore(cfg Config, b []byte) (e *Engine, err error) {
 	}
 	for _, t := range s.Tenants {
 		e.apply(TenantSet{t})
+	}
+	for _, t := range s.Tokens {
+		e.apply(TokenSet{t})
 	}
 	for i, h := range s.Hosts {
 		e.cluster.AddHost(h.Info, h.Pool)

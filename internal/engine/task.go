@@ -178,6 +178,7 @@ func (e *Engine) removeTenant(name string) error {
 	if n > 0 {
 		return work.Errorf(work.CodeConflict, "tenant %s has %d unfinished tasks: cancel them first", name, n)
 	}
+	e.removeTokens(name)
 	e.emit(TenantRemoved{name})
 	return nil
 }

@@ -301,7 +301,7 @@ func (d *dispatcher) traced(c engine.StartCmd) runner.Spec {
 func specOf(c engine.StartCmd) runner.Spec {
 	s := runner.Spec{
 		ID: idOf(c.Owner), Tenant: c.Spec.Tenant, Name: c.Spec.Name, Pool: c.Spec.Pool, Host: c.Host,
-		Command: c.Spec.Command, Dir: c.Spec.Dir, Env: c.Spec.Env, Devices: c.Devices, Members: c.Spec.Request.Count(),
+		Command: c.Spec.Command, Dir: c.Spec.Dir, Env: c.Spec.Env, Secrets: c.Spec.Secrets, Devices: c.Devices, Members: c.Spec.Request.Count(),
 		CPUMilli: c.Spec.Request.CPUMilli, MemoryMiB: c.Spec.Request.MemMiB, Container: c.Spec.Container,
 	}
 	if c.Array != 0 {

@@ -48,6 +48,7 @@ func (h *Host) hear(seq uint64, rec []byte) error {
 	h.mu.Lock()
 	if err = h.writer.Engine.Replay(at, f); err == nil {
 		h.writer.seq = seq
+		h.learn([]engine.Fact{f})
 	}
 	events := h.describe(Batch{Facts: []engine.Fact{f}, First: seq}, at)
 	h.mu.Unlock()

@@ -53,6 +53,7 @@ var errStopped = work.Errorf(work.CodeUnavailable, "the server is stopping: try 
 type request struct {
 	ev    engine.Event
 	reply chan Reply // nil when nobody waits
+	then  func(*engine.Engine, work.TaskID)
 }
 
 // Host runs an engine in real time.
@@ -70,6 +71,7 @@ type Host struct {
 	dispatch *dispatcher
 	usage    usage
 	view     atomic.Pointer[View]
+	known    atomic.Pointer[Known]
 	changes  atomic.Uint64 // counts what a new View would show
 	follows  atomic.Bool   // another server decides
 	done     chan struct{} // closed when Run or Follow has ended
@@ -92,6 +94,7 @@ func Open(ctx context.Context, cfg Config) (*Host, error) {
 	h.dispatch = newDispatcher(h)
 	h.writer.timed = cfg.Watch != nil
 	h.view.Store(h.takeView())
+	h.known.Store(knownBy(w.Engine))
 	return h, nil
 }
 
@@ -182,6 +185,14 @@ func (h *Host) apply(ctx context.Context, batch []request) (time.Duration, error
 	now := h.writer.Engine.Now()
 	deadline, wants := h.writer.Engine.NextDeadline()
 	events := h.describe(out, now)
+	if err == nil {
+		h.learn(out.Facts)
+		for i, r := range batch {
+			if r.then != nil && out.Replies[i].Err == nil {
+				r.then(h.writer.Engine, out.Replies[i].Task)
+			}
+		}
+	}
 	h.mu.Unlock()
 	if err != nil {
 		for _, r := range batch {
@@ -219,10 +230,28 @@ func (r request) answer(x Reply) {
 
 // Do hands an event to the engine and waits until what follows is durable.
 func (h *Host) Do(ctx context.Context, ev engine.Event) (work.TaskID, error) {
+	return h.do(ctx, request{ev: ev, reply: make(chan Reply, 1)})
+}
+
+// DoThen does an event, and when it is durable lets then look at the state that it led to,
+// as Read would. While the writer is busy that spares whoever asks the wait for the lock,
+// which is as long as a commit.
+func (h *Host) DoThen(ctx context.Context, ev engine.Event, then func(*engine.Engine, work.TaskID)) (work.TaskID, error) {
+	var fault any
+	id, err := h.do(ctx, request{ev: ev, reply: make(chan Reply, 1), then: func(e *engine.Engine, id work.TaskID) {
+		defer func() { fault = recover() }() // the fault of who looks is not the writer's
+		then(e, id)
+	}})
+	if fault != nil {
+		panic(fault)
+	}
+	return id, err
+}
+
+func (h *Host) do(ctx context.Context, r request) (work.TaskID, error) {
 	if h.follows.Load() {
 		return 0, errFollows
 	}
-	r := request{ev, make(chan Reply, 1)}
 	select {
 	case h.inbox <- r:
 	case <-h.done:

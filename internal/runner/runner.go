@@ -34,8 +34,9 @@ type Spec struct {
 	Pool    string   `json:"pool"`
 	Host    string   `json:"host"`
 	Command []string `json:"command"`
-	Dir     string   `json:"dir,omitempty"` // "" = the runner chooses one for the member
-	Env     []string `json:"env,omitempty"` // KEY=VALUE; what the runner sets itself wins
+	Dir     string   `json:"dir,omitempty"`     // "" = the runner chooses one for the member
+	Env     []string `json:"env,omitempty"`     // KEY=VALUE; what the runner sets itself wins
+	Secrets []string `json:"secrets,omitempty"` // VARIABLE=NAME of values that the runner looks up when it starts the program; it fails where one is missing
 	Devices []string `json:"devices,omitempty"`
 	Nodes   []string `json:"nodes,omitempty"`  // device nodes that it may open; a container sees no others
 	Shared  []string `json:"shared,omitempty"` // paths of the host that it must see under the same name

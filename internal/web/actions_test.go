@@ -182,6 +182,53 @@ func TestLive(t *testing.T) {
 }
 
 // TestTenant signs in as a tenant, who sees that others hold something, and not who.
+// TestRoles: one signs in with a token of each role, reads what it may read, and is offered
+// what it may do, and no more.
+func TestRoles(t *testing.T) {
+	chromium(t)
+	p := serve(t, "1x2xH100-80GB", "")
+	alice := p.tenant("alice", apitype.TenantSpec{})
+	x := p.submit(apitype.TaskSpec{Name: "of-alice", Tenant: "alice", GPUs: "1"})
+	p.reach(x.ID, "running")
+	named := func(role, tenant string, readOnly bool) string {
+		n, err := p.admin.MakeToken(t.Context(), apitype.TokenSpec{Role: role, Tenant: tenant, ReadOnly: readOnly})
+		ok(t, err)
+		return n.Token
+	}
+	for _, c := range []struct {
+		token, says string
+		acts, runs  bool
+	}{
+		{p.token, "admin", true, true}, {named("operator", "", false), "operator", true, true}, {named("operator", "", true), "operator, reads only", false, false},
+		{alice, "tenant alice", true, false}, {named("tenant", "alice", true), "tenant alice, reads only", false, false},
+		{named("viewer", "", false), "viewer", false, false}, {named("viewer", "alice", false), "viewer of tenant alice", false, false},
+	} {
+		t.Run(c.says, func(t *testing.T) {
+			b := open(t, p, desk, c.token, fmt.Sprintf("/tasks/%d", x.ID))
+			b.sees("of-alice")
+			b.sees("Where it is")
+			if got := js[string](b, "document.querySelector('.who').textContent"); got != c.says {
+				t.Errorf("it is called %q, want %q", got, c.says)
+			}
+			if got := js[bool](b, "Boolean(document.querySelector('[data-do=cancel]'))"); got != c.acts {
+				t.Errorf("it is offered to cancel: %v, want %v", got, c.acts)
+			}
+			b.visit("/submit")
+			if c.acts {
+				b.sees("Longest run")
+			} else {
+				b.sees("You may only read")
+			}
+			b.visit("/pools")
+			b.sees("8 to 16 are recommended")
+			if got := js[bool](b, "Boolean(document.querySelector('[data-do=mode]'))"); got != c.runs {
+				t.Errorf("it is offered to set the mode of a pool: %v, want %v", got, c.runs)
+			}
+			b.clean()
+		})
+	}
+}
+
 func TestTenant(t *testing.T) {
 	chromium(t)
 	p := serve(t, "1x2xH100-80GB", "")

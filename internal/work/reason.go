@@ -17,6 +17,7 @@ const (
 	CodeStale       Code = "stale_epoch"  // the lease was given anew since
 	CodeLimit       Code = "over_limit"   // a limit of the tenant forbids it
 	CodeBusy        Code = "queue_full"   // the pool's queue has no place for it now; Error.Retry says when to try again
+	CodeRate        Code = "rate_limited" // more calls than a token may make; Error.Retry says when to try again
 	CodeUnavailable Code = "unavailable"  // the server cannot accept work now
 	CodeForbidden   Code = "forbidden"    // the token does not allow it
 	CodeUnauthed    Code = "unauthorized" // no token, or one that is not known

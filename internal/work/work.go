@@ -123,6 +123,7 @@ type Spec struct {
 	Command  []string      `json:"command,omitempty"` // empty for a lease of an outside client
 	Dir      string        `json:"dir,omitempty"`     // working directory; "" = the server chooses
 	Env      []string      `json:"env,omitempty"`     // KEY=VALUE
+	Secrets  []string      `json:"secrets,omitempty"` // VARIABLE=NAME of values that are looked up at the start, and are nowhere else
 	Grace    time.Duration `json:"grace,omitempty"`   // between SIGTERM and SIGKILL
 	TTL      time.Duration `json:"ttl,omitempty"`     // longest wait in the queue; 0 = the pool's default, negative = none
 	LeaseTTL time.Duration `json:"lease_ttl,omitempty"`
@@ -192,6 +193,11 @@ func (s Spec) Validate() error {
 	}
 	if err := s.Container.Validate(); err != nil {
 		return err
+	}
+	for _, x := range s.Secrets {
+		if err := validSecret(x); err != nil {
+			return err
+		}
 	}
 	if err := s.Request.Validate(); err != nil {
 		return err

@@ -27,7 +27,8 @@ type TaskSpec struct {
 	Memory    string   `json:"memory,omitempty" maxLength:"32" doc:"Main memory of each member" example:"16GiB"`
 	Command   []string `json:"command" minItems:"1" maxItems:"4096" doc:"The program and its arguments; no shell is involved"`
 	Dir       string   `json:"dir,omitempty" maxLength:"4096" doc:"Working directory on the host; one of its own if left out"`
-	Env       []string `json:"env,omitempty" maxItems:"4096" doc:"Environment, KEY=VALUE"`
+	Env       []string `json:"env,omitempty" maxItems:"4096" doc:"Environment, KEY=VALUE. It is kept with the task: for what nobody may see there are secrets"`
+	Secrets   []string `json:"secrets,omitempty" maxItems:"256" doc:"Environment from secrets of the tenant, VARIABLE=NAME, or NAME where it is the variable's too: looked up when the task starts, and kept nowhere else" example:"[\"HF_TOKEN\"]"`
 	Image     string   `json:"image,omitempty" maxLength:"512" doc:"Run it in a container of this image; without one as a process, or as the server decides" example:"docker.io/library/python:3.12"`
 	Volumes   []Volume `json:"volumes,omitempty" maxItems:"64" doc:"Folders of the host that the container sees; the server says which may be mounted"`
 	Network   string   `json:"network,omitempty" enum:"none,host,bridge" doc:"What the container reaches; as the server decides if left out"`
@@ -405,10 +406,16 @@ type Event struct {
 
 // Self says who a token belongs to, and what the server is.
 type Self struct {
-	Role     string `json:"role" enum:"admin,tenant"`
-	Tenant   string `json:"tenant,omitempty"`
-	Version  string `json:"version"`
-	Hardware string `json:"hardware,omitempty" doc:"A remark on what the GPUs are, such as that they are not real"`
+	Role     string `json:"role" enum:"viewer,tenant,operator,admin"`
+	Tenant   string `json:"tenant,omitempty" doc:"Absent for who sees every tenant"`
+	ReadOnly bool   `json:"read_only,omitempty" doc:"It may read as its role does, and write nothing"`
+	ID       string `json:"id,omitempty" doc:"Of the token, the subject at the OIDC issuer, or the subject of the certificate"`
+	Name     string `json:"name,omitempty" doc:"Of the token or the person"`
+	How      string `json:"how,omitempty" doc:"How it was shown: token, oidc or certificate"`
+
+	Expires  *time.Time `json:"expires,omitempty" doc:"When it is worthless"`
+	Version  string     `json:"version"`
+	Hardware string     `json:"hardware,omitempty" doc:"A remark on what the GPUs are, such as that they are not real"`
 }
 
 // Page is one page of a list.
@@ -421,7 +428,7 @@ type Page[T any] struct {
 type Problem struct {
 	Title  string  `json:"title" doc:"Of the status" example:"Conflict"`
 	Status int     `json:"status" doc:"HTTP status" example:"409"`
-	Code   string  `json:"code" doc:"For programs: invalid, impossible, unauthorized, forbidden, over_limit, not_found, conflict, stale_epoch, queue_full, unavailable, internal, or another word in a later version" example:"conflict"`
+	Code   string  `json:"code" doc:"For programs: invalid, impossible, unauthorized, forbidden, over_limit, not_found, conflict, stale_epoch, queue_full, rate_limited, unavailable, internal, or another word in a later version" example:"conflict"`
 	Detail string  `json:"detail" doc:"For people: what was expected, what came, what to do"`
 	Errors []Fault `json:"errors,omitempty" nullable:"false" doc:"Each fault of an input, and where it is"`
 	Retry  int     `json:"retry_after_s,omitempty" doc:"Seconds after which trying again may help, as in Retry-After; absent when waiting does not help"`

@@ -15,7 +15,7 @@ const defaultLeaseTTL = time.Minute
 // Work converts a submission into core words.
 func (s TaskSpec) Work() (work.Spec, error) {
 	out := work.Spec{Name: s.Name, Tenant: s.Tenant, Pool: s.Pool, Class: work.Class(s.Class),
-		Command: s.Command, Dir: s.Dir, Env: s.Env}
+		Command: s.Command, Dir: s.Dir, Env: s.Env, Secrets: s.Secrets}
 	var err error
 	if out.Priority, err = work.ParsePriority(s.Priority); err != nil {
 		return out, err

@@ -53,6 +53,8 @@ type Client struct {
 	http  *http.Client
 	retry time.Duration
 	trace string // W3C traceparent; "" = none
+
+	certified bool // it shows a certificate: a token is not needed
 }
 
 // Option changes how a Client works.
@@ -71,9 +73,6 @@ func New(server, token string, o ...Option) (*Client, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("server address %q is not usable: expected something like http://127.0.0.1:8470", server)
 	}
-	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-		return nil, errors.New("the token is empty or holds spaces: expected one word such as gpt_name_…")
-	}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16,
 		IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: headerTimeout,
@@ -81,13 +80,25 @@ func New(server, token string, o ...Option) (*Client, error) {
 	}
 	c := &Client{base: strings.TrimRight(server, "/"), token: token, retry: defaultRetry, http: &http.Client{
 		Transport: transport,
-		// The API does not redirect; whoever does is something else.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+	c.http.CheckRedirect = c.redirect
 	for _, f := range o {
 		f(c)
 	}
+	if token == "" && !c.certified || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return nil, errors.New("the token is empty or holds spaces: expected one word such as gpt_name_…")
+	}
 	return c, nil
+}
+
+// redirect follows a server that follows another to the one that leads, where this client
+// has a certificate to show and no token that would get into other hands. The API does not
+// redirect otherwise; whoever does is something else.
+func (c *Client) redirect(to *http.Request, via []*http.Request) error {
+	if len(via) < 3 && c.certified && c.token == "" && to.Response.StatusCode == http.StatusTemporaryRedirect && to.URL.Scheme == "https" && to.URL.Path == via[0].URL.Path {
+		return nil
+	}
+	return http.ErrUseLastResponse
 }
 
 // Server is the address of the server, without a slash at the end.
@@ -181,7 +192,9 @@ func (c *Client) once(ctx context.Context, k call, body []byte) (*http.Response,
 		return nil, backoff.Permanent(err)
 	}
 	maps.Copy(req.Header, k.header)
-	req.Header.Set("Authorization", "Bearer "+c.token)
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	if c.trace != "" {
 		req.Header.Set("Traceparent", c.trace)
 	}
@@ -200,7 +213,7 @@ func (c *Client) once(ctx context.Context, k call, body []byte) (*http.Response,
 	}
 	defer resp.Body.Close()
 	refused := c.refusal(resp)
-	if resp.StatusCode == http.StatusServiceUnavailable && k.again {
+	if resp.StatusCode == http.StatusServiceUnavailable && k.again || refused.Code == work.CodeRate { // the latter was not looked at
 		return nil, refused
 	}
 	return nil, backoff.Permanent(refused)

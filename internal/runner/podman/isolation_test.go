@@ -19,6 +19,7 @@ import (
 	"github.com/gpupool/gpupool/internal/runner/podman"
 	"github.com/gpupool/gpupool/internal/runner/podman/podmantest"
 	"github.com/gpupool/gpupool/internal/runner/process"
+	"github.com/gpupool/gpupool/internal/secrets"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -275,8 +276,12 @@ cat /proc/1/cmdline | head -c 17; echo; echo $HOME`))
 // read by every user of a machine.
 func TestEnvironment(t *testing.T) {
 	p := newPlace(t, nil)
-	s := p.spec(`echo "$KEY"; echo $PATH; cat ` + p.path("volumes/gate") + ` >/dev/null`)
+	if err := (secrets.Store{Dir: p.dir + "-secrets"}).Set("a", "token", "battery-staple"); err != nil {
+		t.Fatal(err)
+	}
+	s := p.spec(`echo "$KEY"; echo $SECRET; echo $PATH; cat ` + p.path("volumes/gate") + ` >/dev/null`)
 	s.Env = []string{"KEY=first\nsecond = 'x' \"y\" $HOME #z", "PATH=/bin:/other"}
+	s.Secrets = []string{"SECRET=token"}
 	s.Volumes = []work.Volume{{Source: p.path("volumes"), Target: p.path("volumes")}}
 	if err := unix.Mkfifo(p.path("volumes/gate"), 0o666); err != nil {
 		t.Fatal(err)
@@ -288,15 +293,18 @@ func TestEnvironment(t *testing.T) {
 		lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 		for _, name := range lines {
 			b, _ := os.ReadFile(name)
-			found = found || strings.Contains(string(b), "second = 'x'")
+			found = found || strings.Contains(string(b), "second = 'x'") || strings.Contains(string(b), "battery-staple")
 		}
 		gate.Close() //nolint:errcheck // nothing was written
 		seen <- found
 	}()
-	p.says(t, s, "first\nsecond = 'x' \"y\" $HOME #z\n/bin:/other")
+	p.says(t, s, "first\nsecond = 'x' \"y\" $HOME #z\nbattery-staple\n/bin:/other")
 	if <-seen {
 		t.Error("a value stands in a command line")
 	}
+	s = p.spec("true")
+	s.Secrets = []string{"nothing"}
+	p.refused(t, s, "has no secret")
 }
 
 // TestMemory: what takes more than its limit is killed, and that is said.

@@ -14,6 +14,7 @@ import (
 	"github.com/gpupool/gpupool/internal/runner/podman/podmantest"
 	"github.com/gpupool/gpupool/internal/runner/process"
 	"github.com/gpupool/gpupool/internal/runner/runnertest"
+	"github.com/gpupool/gpupool/internal/secrets"
 	"github.com/gpupool/gpupool/internal/work"
 )
 
@@ -36,7 +37,7 @@ func open(dir string, o podman.Options) (*podman.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := process.New(dir, process.Options{ShimCommand: []string{exe, "__shim"}, LogMaxMiB: 1, LogFiles: 2})
+	p, err := process.New(dir, process.Options{ShimCommand: []string{exe, "__shim"}, LogMaxMiB: 1, LogFiles: 2, Secrets: secrets.Store{Dir: dir + "-secrets"}})
 	if err != nil {
 		return nil, err
 	}

@@ -49,8 +49,8 @@ func (r *Runner) StartIn(ctx context.Context, s runner.Spec, c Container) error 
 func (r *Runner) PIDFile(id runner.ID) string { return folderOf(r.root, id).path(fileInit) }
 
 // containerEnv is what a program in a container sees beside its image's own variables.
-func containerEnv(home string, s runner.Spec) []string {
-	env := append([]string{"HOME=" + home}, s.Env...)
+func containerEnv(home string, s runner.Spec, secrets []string) []string {
+	env := append(append([]string{"HOME=" + home}, s.Env...), secrets...)
 	return lastOf(append(env, told(s)...))
 }
 
@@ -72,10 +72,14 @@ func (s *shim) startContainer(out *os.File, _ *cgroup) (code int, err error) {
 	if c.Refused != "" {
 		return exitNotExecutable, errors.New(c.Refused)
 	}
+	values, err := s.l.Secrets.Env(s.l.Spec.Tenant, s.l.Spec.Secrets)
+	if err != nil {
+		return exitNotExecutable, err
+	}
 	os.Remove(c.PIDFile) //nolint:errcheck // none is there
 	spec := c.Devices
 	spec.Devices = slices.Clone(spec.Devices)
-	spec.Devices[0].Edits.Env = append(slices.Clone(spec.Devices[0].Edits.Env), containerEnv(c.Home, s.l.Spec)...)
+	spec.Devices[0].Edits.Env = append(slices.Clone(spec.Devices[0].Edits.Env), containerEnv(c.Home, s.l.Spec, values)...) // the file is for root only, and goes with the container
 	if err := spec.Write(c.CDI); err != nil {
 		return exitNotExecutable, err
 	}

@@ -16,16 +16,16 @@ var passed = []string{"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ",
 // killed shim leaves behind is found again.
 const markVariable = "GPUPOOL_DIR"
 
-// environment is what a process sees. Later entries win: the task's own over the
-// server's, and gpupool's over both, so that no task can claim devices by itself.
-func environment(folder string, s runner.Spec, user []string) []string {
+// environment is what a process sees. Later entries win: the task's own and its secrets
+// over the server's, and gpupool's over both, so that no task can claim devices by itself.
+func environment(folder string, s runner.Spec, user, secrets []string) []string {
 	var env []string
 	for _, name := range passed {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)
 		}
 	}
-	env = append(append(env, user...), s.Env...)
+	env = append(append(append(env, user...), s.Env...), secrets...)
 	return append(append(env, told(s)...), markVariable+"="+folder)
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpupool/gpupool/internal/runner"
+	"github.com/gpupool/gpupool/internal/secrets"
 )
 
 // folder is what is kept of one member, and the only thing that the runner and the
@@ -52,9 +53,11 @@ type launch struct {
 	LogMaxMiB int         `json:"log_max_mib"`
 	LogFiles  int         `json:"log_files"`
 
-	Container *Container `json:"container,omitempty"` // nil: it runs as a process
-	User      *User      `json:"user,omitempty"`      // of the process; nil: the server's own
-	Work      string     `json:"work,omitempty"`      // its working directory, unless it names one; "" = in this folder
+	Container *Container    `json:"container,omitempty"` // nil: it runs as a process
+	User      *User         `json:"user,omitempty"`      // of the process; nil: the server's own
+	Work      string        `json:"work,omitempty"`      // its working directory, unless it names one; "" = in this folder
+	Secrets   secrets.Store `json:"secrets"`             // where they lie: never a value
+	Dirs      []string      `json:"dirs,omitempty"`      // that the working directory must be in
 }
 
 // programState is the content of state.json.

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/gpupool/gpupool/internal/runner"
+	"github.com/gpupool/gpupool/internal/secrets"
 )
 
 // Options of a Runner. Zero values mean the defaults.
@@ -38,6 +39,8 @@ type Options struct {
 	LogFiles    int             // rotated logs kept beside the current one; default 3
 	KeepLogs    int             // forgotten members whose output is kept, the newest; default 10,000
 	Checkpoint  []string        // command that moves the GPU memory of a process to main memory and back; see Suspend. Empty: none
+	Secrets     secrets.Store   // where the values lie that programs name
+	Dirs        []string        // working directories that processes may have, and what is below them; empty: any
 	Users       map[string]User // whom the processes of each tenant run as; takes root
 	DefaultUser *User           // those of all other tenants; nil: the server's own user
 	Work        string          // where those who run as another user get their working directories; default /var/lib/gpupool/work
@@ -104,7 +107,7 @@ func (r *Runner) begin(ctx context.Context, s runner.Spec, c *Container) error {
 	if err := os.MkdirAll(string(f), 0o700); err != nil {
 		return fmt.Errorf("the folder of member %s cannot be made: %w", s.ID, err)
 	}
-	l := launch{Spec: s, LogMaxMiB: r.o.LogMaxMiB, LogFiles: r.o.LogFiles, Container: c}
+	l := launch{Spec: s, LogMaxMiB: r.o.LogMaxMiB, LogFiles: r.o.LogFiles, Container: c, Secrets: r.o.Secrets, Dirs: r.o.Dirs}
 	if c == nil {
 		if err := r.asUser(&l); err != nil {
 			return err

@@ -200,8 +200,15 @@ func (s *shim) start(out *os.File, cg *cgroup) (code int, err error) {
 		}
 	} else if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return exitNotExecutable, fmt.Errorf("the working directory %s is not there on this host: give another --dir", dir)
+	} else if dir, err = within(dir, s.l.Dirs); err != nil {
+		return exitNotExecutable, err
 	}
-	env := environment(string(s.f), spec, s.l.User.env(dir))
+	// Only here, so that a value is nowhere but in the program's environment.
+	values, err := s.l.Secrets.Env(spec.Tenant, spec.Secrets)
+	if err != nil {
+		return exitNotExecutable, err
+	}
+	env := environment(string(s.f), spec, s.l.User.env(dir), values)
 	path, code, err := lookUp(spec.Command[0], dir, env)
 	if err != nil {
 		return code, err

@@ -16,6 +16,7 @@ import { tenants } from './tenants.js';
 import { savings } from './savings.js';
 import { events } from './events.js';
 import { submit } from './submit.js';
+import { words } from './roles.js';
 
 const makers = { '/': map, '/queue': queue, '/tasks': tasks, '/pools': pools, '/tenants': tenants, '/savings': savings, '/events': events, '/submit': submit };
 const app = document.getElementById('app');
@@ -44,7 +45,7 @@ class Frame {
 
   header() {
     const self = this.store.self;
-    const who = self.role === 'admin' ? 'admin' : 'tenant ' + self.tenant;
+    const who = words(self);
     return el('header', null,
       link('/', { class: 'brand' }, el('img', { src: '/page/icon.svg', alt: '', width: 20, height: 20 }), 'gpupool'),
       this.nav,

@@ -4,6 +4,7 @@ import { sure } from './actions.js';
 import { matcher } from './filters.js';
 import { totals } from './fleet.js';
 import { call } from './net.js';
+import { mayRun } from './roles.js';
 import { clock, count, num, percent, span } from './words.js';
 
 export function pools(root, store, at) {
@@ -16,7 +17,7 @@ export function pools(root, store, at) {
     const match = matcher(filters.q);
     const list = store.pools.filter((p) => !match || match(p.name));
     fill(root, el('p', { role: 'status', class: 'tools dim' }, says || count(list.length, 'pool')),
-      el('div', { class: 'cards' }, list.map((p) => card(p, totals(store.fleet, p.name), shadows.get(p.name), store.self.role === 'admin' ? setMode : null))));
+      el('div', { class: 'cards' }, list.map((p) => card(p, totals(store.fleet, p.name), shadows.get(p.name), mayRun(store.self) ? setMode : null))));
   }
 
   function later() { timer ??= setTimeout(render, 2000); }

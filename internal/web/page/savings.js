@@ -40,7 +40,7 @@ export function savings(root, store) {
 
   function live() {
     const s = store.samples;
-    if (store.self.role !== 'admin' || s.length === 0) return;
+    if (store.self.tenant || s.length === 0) return;
     const last = s.at(-1);
     plot ??= chart('GPUs held while this page is open', [{ key: 'would', name: 'static would hold', style: 'would' }, { key: 'held', name: 'held', style: 'held' }, { key: 'busy', name: 'really used', style: 'busy' }]);
     fill(now, el('h2', null, 'While this page is open'),

@@ -135,7 +135,7 @@ export class Store {
   // sample notes what is held now and what static would hold; parked tasks hold nothing
   // here, and at least a GPU each there.
   sample() {
-    if (!this.loaded || this.self.role !== 'admin') return;
+    if (!this.loaded || this.self.tenant) return;
     const t = totals(this.fleet);
     const parked = this.pools.reduce((n, p) => n + p.parked, 0);
     this.samples.push({ at: Date.now(), held: round(t.heldGPUs), would: round(t.staticGPUs + parked), busy: round(t.busyGPUs) });

@@ -3,6 +3,7 @@
 import { el, fill } from './dom.js';
 import { call, idempotencyKey } from './net.js';
 import { go } from './place.js';
+import { maySubmit } from './roles.js';
 
 export function submit(root, store) {
   let key = idempotencyKey(), made = false;
@@ -10,10 +11,10 @@ export function submit(root, store) {
 
   function build() {
     made = true;
-    const admin = store.self.role === 'admin';
+    if (!maySubmit(store.self)) return fill(root, el('p', { class: 'card' }, 'You may only read: to submit, sign in with a token of a tenant.'));
     const form = el('form', { class: 'card submit', onsubmit: (e) => { e.preventDefault(); send(form); }, oninput: () => { key = idempotencyKey(); } },
       field('Name', el('input', { name: 'name', maxlength: 256, autocomplete: 'off' }), 'for people'),
-      admin ? field('Tenant', choice('tenant', store.tenants.map((t) => t.name)), 'who pays') : null,
+      store.self.tenant ? null : field('Tenant', choice('tenant', store.tenants.map((t) => t.name)), 'who pays'),
       field('Pool', choice('pool', store.pools.map((p) => p.name))),
       field('GPUs', el('input', { name: 'gpus', value: '1', required: true, autocomplete: 'off', spellcheck: 'false' }), '2, 0.3, 1/7, 3g.40gb, 20GiB or 2:H100-80GB'),
       field('Members', el('input', { name: 'members', type: 'number', min: 1, max: 16384, value: '1' }), 'of a gang: all or nothing'),

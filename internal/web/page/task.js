@@ -8,6 +8,7 @@ import { expected } from './queue.js';
 import { logTail } from './log.js';
 import { timeline } from './timeline.js';
 import { planned } from './facts.js';
+import { maySubmit } from './roles.js';
 import { clock, mib, num, percent, span } from './words.js';
 
 const terminal = ['succeeded', 'failed', 'cancelled', 'expired'];
@@ -49,7 +50,8 @@ export function task(root, store, at) {
     const t = x.task;
     fill(parts.head, el('div', { class: 'row' }, badge(t.state), el('strong', { class: 'name' }, t.name || (t.command ? t.command[0] : 'a lease')), el('span', { class: 'dim' }, `of ${t.tenant} in ${t.pool}`)));
     fill(parts.why, el('h2', null, terminal.includes(t.state) ? 'How it ended' : t.state === 'queued' ? 'Why it waits' : 'Where it is'), reasons(x));
-    actions(parts.act, t, load);
+    if (maySubmit(store.self)) actions(parts.act, t, load);
+    else parts.act.hidden = true;
     fill(parts.members, el('h2', null, 'What it holds'), members(t));
     timeline(parts.time, t, events);
     fill(parts.facts, el('h2', null, 'As submitted'), facts(t));
