@@ -12,6 +12,7 @@ import (
 	"github.com/gpupool/gpupool/internal/runner"
 	"github.com/gpupool/gpupool/internal/runner/podman"
 	"github.com/gpupool/gpupool/internal/runner/process"
+	"github.com/gpupool/gpupool/internal/work"
 )
 
 // taskRunner is what serve needs of a runner.
@@ -19,6 +20,7 @@ type taskRunner interface {
 	runner.Runner
 	runner.Suspender
 	runner.LogReader
+	Refuses(work.Container) error // why a task that asks for this may not run here
 }
 
 // runners makes the runner that the settings say. All of them keep members in one folder,
@@ -78,8 +80,16 @@ type noImages struct{ *process.Runner }
 
 // Start implements runner.Runner.
 func (r noImages) Start(ctx context.Context, s runner.Spec) error {
-	if s.Image != "" || len(s.Volumes) > 0 || s.Network != "" {
-		return r.StartIn(ctx, s, process.Container{Refused: "this server runs tasks as processes (server.runner: process): leave the image, volumes and network out"})
+	if err := r.Refuses(s.Container); err != nil {
+		return r.StartIn(ctx, s, process.Container{Refused: err.Error()})
 	}
 	return r.Runner.Start(ctx, s)
+}
+
+// Refuses implements taskRunner.
+func (noImages) Refuses(c work.Container) error {
+	if c.Image != "" || len(c.Volumes) > 0 || c.Network != "" {
+		return errors.New("this server runs tasks as processes (server.runner: process): leave the image, volumes and network out")
+	}
+	return nil
 }

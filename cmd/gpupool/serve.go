@@ -206,7 +206,7 @@ func (s server) info() cli.ServerInfo {
 // handler is the API and the page over the host.
 func (s server) handler() (http.Handler, error) {
 	handler, err := api.New(s.in.into(api.Config{
-		Host: s.host, Logs: s.runs, DefaultPool: s.o.Config.WorkPools()[0].Name,
+		Host: s.host, Logs: s.runs, Refuses: s.runs.Refuses, DefaultPool: s.o.Config.WorkPools()[0].Name,
 		Version: s.o.Version, Hardware: s.hardware, Log: s.log,
 		Metrics: s.watch.Handler(), Scrapes: api.Scrapes(s.o.Config.Metrics.Open), MetricsToken: api.HashToken(s.scrapes),
 	}))

@@ -27,6 +27,7 @@ import (
 	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/runner"
 	"github.com/gpupool/gpupool/internal/secrets"
+	"github.com/gpupool/gpupool/internal/work"
 )
 
 // Config wires the API.
@@ -47,9 +48,10 @@ type Config struct {
 	OIDC        Verifier                                       // who checks tokens of an OIDC issuer; nil: nobody
 	Certificate func(*x509.Certificate) (auth.Identity, error) // whose a verified client certificate is; nil: nobody's
 	Limits      Limits
-	Audit       *audit.Log    // nil: none
-	Secrets     secrets.Store // values that tasks name
-	Dirs        []string      // working directories that tasks may name, and what is below them; empty: any
+	Audit       *audit.Log                 // nil: none
+	Secrets     secrets.Store              // values that tasks name
+	Dirs        []string                   // working directories that tasks may name, and what is below them; empty: any
+	Refuses     func(work.Container) error // why a task that asks for this may not run here; nil: nothing is refused
 	Now         func() time.Time
 }
 

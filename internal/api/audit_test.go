@@ -212,6 +212,24 @@ func TestDirs(t *testing.T) {
 	}
 }
 
+// TestRefusedContainers: an image that may not run here is refused before anything is kept.
+func TestRefusedContainers(t *testing.T) {
+	w := start(t, options{change: func(c *api.Config) {
+		c.Refuses = func(c work.Container) error {
+			if c.Image == "evil" {
+				return errors.New("image evil may not be run here")
+			}
+			return nil
+		}
+	}})
+	_, err := w.alice.Submit(t.Context(), apitype.TaskSpec{Command: []string{"x"}, Image: "evil"}, "")
+	if says := refused(t, err, work.CodeForbidden); !strings.Contains(says, "may not be run here") {
+		t.Error(says)
+	}
+	_, err = w.alice.Submit(t.Context(), apitype.TaskSpec{Command: []string{"x"}, Image: "good"}, "")
+	ok(t, err)
+}
+
 // TestFloodIsNotAudited: calls from nobody known are in the audit log no more often than
 // they are answered, whatever they show, so that a flood neither fills the disk nor pushes
 // out what was there.

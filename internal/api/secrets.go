@@ -58,12 +58,17 @@ func (s *server) deleteSecret(ctx context.Context, in *SecretPath) (*struct{}, e
 	return nil, s.cfg.Secrets.Remove(in.Name, in.Secret)
 }
 
-// allowed refuses a task that names a secret that is not there, or a folder that it may
-// not. Both are looked at again when it starts, which may be later and elsewhere.
+// allowed refuses a task that names a secret that is not there, or a folder, image, volume
+// or network that it may not. All are looked at again when it starts, which may be later.
 func (s *server) allowed(spec *work.Spec) error {
 	for _, x := range spec.Secrets {
 		if _, ref := work.SplitSecret(x); !s.cfg.Secrets.Has(spec.Tenant, ref) {
 			return work.Errorf(work.CodeInvalid, "tenant %s has no secret %q: gpupool secrets set %s", spec.Tenant, ref, ref)
+		}
+	}
+	if s.cfg.Refuses != nil {
+		if err := s.cfg.Refuses(spec.Container); err != nil {
+			return work.Errorf(work.CodeForbidden, "%s", err)
 		}
 	}
 	if spec.Dir == "" || spec.Image != "" || len(s.cfg.Dirs) == 0 {

@@ -9,6 +9,7 @@
 package podman
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -20,6 +21,7 @@ import (
 	"github.com/gpupool/gpupool/internal/runner"
 	"github.com/gpupool/gpupool/internal/runner/cdi"
 	"github.com/gpupool/gpupool/internal/runner/process"
+	"github.com/gpupool/gpupool/internal/work"
 )
 
 // Options of a Runner. Zero values mean the defaults.
@@ -87,24 +89,37 @@ func (r *Runner) Start(ctx context.Context, s runner.Spec) error {
 	if s.Image == "" {
 		s.Image = r.o.Image
 	}
-	if s.Image == "" && !r.o.Only {
-		if why := r.needsImage(s); why != nil {
-			return r.StartIn(ctx, s, process.Container{Refused: why.Error()})
-		}
+	err := r.Refuses(s.Container)
+	if err == nil && s.Image == "" {
 		return r.Runner.Start(ctx, s)
 	}
-	c, err := r.container(s)
+	var c process.Container
+	if err == nil {
+		c, err = r.container(s)
+	}
 	if err != nil {
 		c = process.Container{Refused: err.Error()}
 	}
 	return r.StartIn(ctx, s, c)
 }
 
-func (r *Runner) needsImage(s runner.Spec) error {
-	if len(s.Volumes) > 0 || s.Network != "" {
+// Refuses says why a task that asks for this may not run here, so that it can be said when
+// it is submitted. Start looks again.
+func (r *Runner) Refuses(c work.Container) error {
+	image := cmp.Or(c.Image, r.o.Image)
+	switch {
+	case image == "" && r.o.Only:
+		return fmt.Errorf("tasks run in containers here: give an --image")
+	case image == "" && (len(c.Volumes) > 0 || c.Network != ""):
 		return fmt.Errorf("volumes and a network are of containers, and this task runs as a process: give an --image, or leave them out")
+	case image != "" && !matches(r.o.Images, image):
+		return fmt.Errorf("image %s may not be run here: expected one like %s", image, strings.Join(r.o.Images, ", "))
 	}
-	return nil
+	if _, err := r.network(c); err != nil {
+		return err
+	}
+	_, err := r.volumes(c)
+	return err
 }
 
 // container says how a member is run.
@@ -116,13 +131,7 @@ func (r *Runner) container(s runner.Spec) (process.Container, error) {
 		Remove: r.podman("rm", "--force", "--ignore", "--volumes", "--time", "0", name),
 		Killed: r.podman("inspect", "--format", "{{.State.OOMKilled}}", name),
 		CDI:    filepath.Join(r.o.Devices, name+".json")}
-	if s.Image == "" {
-		return c, fmt.Errorf("tasks run in containers here: give an --image")
-	}
-	if !matches(r.o.Images, s.Image) {
-		return c, fmt.Errorf("image %s may not be run here: expected one like %s", s.Image, strings.Join(r.o.Images, ", "))
-	}
-	network, err := r.network(s)
+	network, err := r.network(s.Container)
 	if err != nil {
 		return c, err
 	}
@@ -146,7 +155,7 @@ func (r *Runner) container(s runner.Spec) (process.Container, error) {
 	if s.Dir != "" {
 		args = append(args, "--workdir", s.Dir)
 	}
-	volumes, err := r.volumes(s)
+	volumes, err := r.volumes(s.Container)
 	if err != nil {
 		return c, err
 	}
@@ -172,26 +181,26 @@ func limits(s runner.Spec) (args []string) {
 	return args
 }
 
-func (r *Runner) network(s runner.Spec) (string, error) {
+func (r *Runner) network(c work.Container) (string, error) {
 	switch {
-	case s.Network == "" || s.Network == r.o.Network:
+	case c.Network == "" || c.Network == r.o.Network:
 		return r.o.Network, nil
-	case !slices.Contains(r.o.Networks, s.Network):
-		return "", fmt.Errorf("network %s may not be used here: expected one of %s", s.Network, strings.Join(r.o.Networks, ", "))
+	case !slices.Contains(r.o.Networks, c.Network):
+		return "", fmt.Errorf("network %s may not be used here: expected one of %s", c.Network, strings.Join(r.o.Networks, ", "))
 	}
-	return s.Network, nil
+	return c.Network, nil
 }
 
 // volumes checks where each leads, after every link was followed, and gives podman that
 // path: a link that is changed later leads nowhere else. A device node that lies in one
 // cannot be opened, and no program there makes its caller someone else.
-func (r *Runner) volumes(s runner.Spec) (args []string, err error) {
-	for _, v := range s.Volumes {
+func (r *Runner) volumes(c work.Container) (args []string, err error) {
+	for _, v := range c.Volumes {
 		source, err := filepath.EvalSymlinks(v.Source)
-		if err != nil {
+		if err != nil && r.allowed(v.Source) { // elsewhere it is nobody's business what is there
 			return nil, fmt.Errorf("volume %s: %s is not there on this host", v, v.Source)
 		}
-		if !r.allowed(source) {
+		if err != nil || !r.allowed(source) {
 			return nil, fmt.Errorf("volume %s may not be mounted here: expected a folder in one of %s", v, orNone(r.o.Volumes))
 		}
 		if strings.ContainsAny(source, ":,\"") || strings.ContainsAny(v.Target, ",\"") {
