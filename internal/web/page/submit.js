@@ -25,6 +25,7 @@ export function submit(root, store) {
       field('Memory', el('input', { name: 'memory', placeholder: '16GiB', autocomplete: 'off' }), 'of each member'),
       field('Estimate', el('input', { name: 'estimate', placeholder: '2h', autocomplete: 'off' }), 'your guess at how long it runs'),
       field('Longest run', el('input', { name: 'max_runtime', placeholder: '4h', autocomplete: 'off' }), 'then it is ended'),
+      field('Image', el('input', { name: 'image', autocomplete: 'off', spellcheck: 'false' }), 'of a container; else as the server decides'),
       el('label', { class: 'field all' }, el('span', null, 'Command'), el('textarea', { name: 'command', rows: 3, required: true, spellcheck: 'false', 'aria-describedby': 'cmdhint' }), el('small', { id: 'cmdhint', class: 'dim' }, 'run by sh -c')),
       el('label', { class: 'check all' }, el('input', { type: 'checkbox', name: 'hold' }), ' hold it until it is released'),
       fault, el('div', { class: 'row all' }, el('button', { class: 'main' }, 'Submit')));
@@ -33,7 +34,7 @@ export function submit(root, store) {
 
   async function send(form) {
     const f = new FormData(form), body = {};
-    for (const k of ['name', 'tenant', 'pool', 'gpus', 'priority', 'class', 'on_idle', 'memory', 'estimate', 'max_runtime']) if (f.get(k)) body[k] = f.get(k).trim();
+    for (const k of ['name', 'tenant', 'pool', 'gpus', 'priority', 'class', 'on_idle', 'memory', 'estimate', 'max_runtime', 'image']) if (f.get(k)) body[k] = f.get(k).trim();
     if (Number(f.get('members')) > 1) body.members = Number(f.get('members'));
     if (f.get('cpus')) body.cpus = Number(f.get('cpus'));
     if (f.get('hold')) body.hold = true;

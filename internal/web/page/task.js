@@ -98,6 +98,7 @@ function use(s) {
 
 function facts(t) {
   const rows = [['Asks for', t.request], ['Priority', t.priority], ['Class', t.class], ['Command', t.command ? el('code', null, t.command.join(' ')) : 'a lease of an outside client'],
+    ['Image', t.image], ['Volumes', t.volumes?.map((v) => `${v.source} at ${v.target}${v.read_only ? ', only read' : ''}`).join(', ')], ['Network', t.network],
     ['Cores', t.cpus], ['Memory', t.memory_mib ? mib(t.memory_mib) : ''], ['Submitted', clock(t.submitted, true)], ['Last started', t.started ? clock(t.started, true) : ''],
     ['Ended', t.ended ? clock(t.ended, true) : ''], ['Longest run', t.max_runtime], ['Estimate', t.estimate], ['Saves its work every', t.checkpoint_every],
     ['Deadline', t.deadline ? clock(t.deadline) : ''], ['When idle', t.on_idle], ['Runs with', t.min_gpus || t.max_gpus ? `${num(t.min_gpus || 0)} to ${num(t.max_gpus || 0)} GPUs` : ''], ['After', t.after?.join(', ')], ['After, however they end', t.after_any?.join(', ')], ['Array', t.array_spec]];
