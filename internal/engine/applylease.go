@@ -27,6 +27,7 @@ func (e *Engine) applyLease(f Fact) {
 	case Exited:
 		l, p := e.mustPart(f.Owner)
 		p.Exit, p.Phase = e.keptExit(f.Exit), PhaseEnded
+		p.forgetFailed()
 		if l.Exit == nil || l.Exit.OK() { // the first failure decides; else the last member's end
 			l.Exit = p.Exit
 		}
@@ -49,6 +50,7 @@ func (e *Engine) applyLease(f Fact) {
 				}
 			case PhaseStarting, PhaseRunning, PhaseSuspending, PhaseVacating, PhaseParked, PhaseResuming:
 				p.Phase = PhaseStopping
+				p.forgetFailed()
 			case PhaseStopping, PhaseFreeing, PhaseFreed:
 			}
 		}
@@ -69,6 +71,9 @@ func (e *Engine) applyLease(f Fact) {
 		panic(fmt.Sprintf("fact %T has no apply", f))
 	}
 }
+
+// forgetFailed forgets that freeing has failed: it is left off now, and what was due then is not.
+func (p *Part) forgetFailed() { p.Tries, p.Retry, p.Why = 0, 0, "" }
 
 // keptExit returns memory that holds an exit: one piece for all that ended well,
 // which is how nearly every member ends.

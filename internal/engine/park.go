@@ -276,7 +276,7 @@ func (e *Engine) applyParked(l *Lease, p *Part) {
 	e.count(t, p, -1)
 	e.cluster.Free(o, p.Part)
 	p.Was, p.Slices, p.Devices, p.Phase = p.Slices, nil, nil, PhaseParked
-	p.Tries, p.Retry, p.Why = 0, 0, ""
+	p.forgetFailed()
 	if e.cluster.Hosts[p.Host].Info.MemMiB > 0 {
 		p.MemMiB += p.Extra
 	}
