@@ -90,6 +90,8 @@ type storm struct {
 	first   chan struct{}   // closed at the first acknowledgement of what was asked for after it
 	took    []time.Duration // of faults that hit whoever leads, or the store
 	retries int
+	deposed int // records that a server wrote that led no more
+	records int // that were looked at
 }
 
 // stormRedis is one Redis on a machine of its own, over a small disk.
@@ -459,6 +461,7 @@ return bad .. ' ' .. n`
 		if r := s.primary(); r != nil {
 			var bad, n int
 			if _, err := fmt.Sscan(s.cli(r.addr, "6379", "eval", script, "1", "gpupool:{gpupool}:facts"), &bad, &n); err == nil {
+				s.deposed, s.records = max(s.deposed, bad), max(s.records, n)
 				if bad > 0 {
 					s.t.Errorf("%d of %d records were written by a server that led no more", bad, n)
 				}
@@ -512,8 +515,8 @@ func (s *storm) judge(ctx context.Context) {
 		}
 		return s.took[min(len(s.took)-1, int(q*float64(len(s.took))))].Round(time.Millisecond)
 	}
-	s.t.Logf("asked %d, acknowledged %d after %d repeated calls: lost %d, doubled %d, never run %d; failover p50 %s, p95 %s, max %s over %d faults",
-		s.asked, len(s.acked), s.retries, lost, doubled, notRun, p(0.5), p(0.95), p(1), len(s.took))
+	s.t.Logf("asked %d, acknowledged %d after %d repeated calls: lost %d, doubled %d, never run %d; %d of %d records written by a server that led no more; failover p50 %s, p95 %s, max %s over %d faults",
+		s.asked, len(s.acked), s.retries, lost, doubled, notRun, s.deposed, s.records, p(0.5), p(0.95), p(1), len(s.took))
 	if len(s.took) >= 20 && p(0.95) > 5*time.Second {
 		s.t.Errorf("failover p95 is %s, want less than 5 s", p(0.95))
 	}
