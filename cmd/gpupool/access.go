@@ -21,6 +21,7 @@ import (
 	"github.com/gpupool/gpupool/internal/cli"
 	"github.com/gpupool/gpupool/internal/config"
 	"github.com/gpupool/gpupool/internal/secrets"
+	"github.com/gpupool/gpupool/internal/work"
 )
 
 // access is who may come in, and what is kept of it.
@@ -130,7 +131,8 @@ func (a *access) info(addr net.Addr, cert string) cli.ServerInfo {
 // adminFile is the admin token in the data folder, and for a while the one before, of
 // which only the hash is kept. A file that someone writes anew counts at once.
 type adminFile struct {
-	path string
+	path  string
+	given bool // by systemd: the file does not count
 
 	mu    sync.Mutex
 	stamp time.Time // of the file as it was read last
@@ -150,6 +152,9 @@ func openAdminFile(path string) (*adminFile, error) {
 		return nil, err
 	}
 	a := &adminFile{path: path, hash: api.HashToken(token)}
+	if a.given = credential(filepath.Base(path)) != ""; a.given {
+		return a, nil
+	}
 	if info, err := os.Stat(path); err == nil {
 		a.stamp = info.ModTime()
 	}
@@ -182,6 +187,9 @@ func (a *adminFile) oldPath() string { return a.path + ".old" }
 func (a *adminFile) Hashes(now time.Time) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.given {
+		return []string{a.hash}
+	}
 	if info, err := os.Stat(a.path); err == nil && !info.ModTime().Equal(a.stamp) {
 		if b, err := os.ReadFile(a.path); err == nil && strings.TrimSpace(string(b)) != "" {
 			a.hash, a.stamp = api.HashToken(strings.TrimSpace(string(b))), info.ModTime()
@@ -199,6 +207,9 @@ func (a *adminFile) Hashes(now time.Time) []string {
 func (a *adminFile) Rotate(oldEnds time.Time) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.given {
+		return "", work.Errorf(work.CodeConflict, "the admin token is a credential of systemd (LoadCredential=%s): write another into its file and restart the server", filepath.Base(a.path))
+	}
 	old := oldAdmin{Hash: a.hash, Ends: oldEnds}
 	b, err := json.Marshal(old)
 	if err == nil {

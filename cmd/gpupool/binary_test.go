@@ -35,7 +35,7 @@ type testServer struct {
 	addr  string   // once it is known, so that clients find it again
 	env   []string
 	cmd   *exec.Cmd
-	log   bytes.Buffer
+	log   lockedBuffer
 }
 
 func (s *testServer) start() {

@@ -46,18 +46,24 @@ func noteCode(ctx context.Context, code string) {
 	}
 }
 
-// note writes a call into the audit log: all that could change something, and all that
-// were refused. Of those from nobody known it writes as many as may fail in a minute:
-// a flood must not fill the disk.
+// note writes a call into the audit log: all that could change something, and those that
+// were refused. Of refused ones it writes no more than a bound for each caller and address:
+// a flood must neither fill the disk nor push out what was there.
 func (s *server) note(r *http.Request, rec *recorder, took time.Duration) {
 	api := r.URL.Path == "/v1" || len(r.URL.Path) > 3 && r.URL.Path[:4] == "/v1/"
 	writes := r.Method != http.MethodGet && r.Method != http.MethodHead
 	if s.cfg.Audit == nil || !api || !writes && rec.status < 400 || rec.caller.Kind == "" && rec.status == http.StatusTooManyRequests {
 		return
 	}
-	c := rec.caller
+	c, omitted := rec.caller, 0
+	if rec.status >= 400 {
+		var written bool
+		if omitted, written = s.limits.note(c, s.now()); !written {
+			return
+		}
+	}
 	e := audit.Entry{
-		At: s.now().UTC(), Request: rec.request, Operation: rec.operation, Method: r.Method, Path: short(r.URL.Path, 512), Object: rec.Header().Get("Location"), Name: c.Name, By: c.ID, How: string(c.Kind), Role: string(c.Role),
+		Omitted: omitted, At: s.now().UTC(), Request: rec.request, Operation: rec.operation, Method: r.Method, Path: short(r.URL.Path, 512), Object: rec.Header().Get("Location"), Name: c.Name, By: c.ID, How: string(c.Kind), Role: string(c.Role),
 		Tenant: c.Tenant, From: r.RemoteAddr, Forwarded: short(r.Header.Get("X-Forwarded-For"), 256), Status: rec.status, TookMS: float64(took.Microseconds()) / 1000,
 	}
 	if c.ID == "" && c.token != "" { // a token without a name: so much of its hash that it can be told from others

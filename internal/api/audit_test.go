@@ -245,6 +245,30 @@ func TestFloodIsNotAudited(t *testing.T) {
 	}
 }
 
+// TestRefusalsDoNotFlood: nor do refused calls of someone known; how many are left out is
+// told, and what changes something is always there.
+func TestRefusalsDoNotFlood(t *testing.T) {
+	c := clock{at: time.Date(2026, 12, 3, 8, 0, 0, 0, time.UTC)}
+	w := start(t, options{change: func(x *api.Config) { x.Now = c.now }})
+	before := len(w.audited(client.AuditQuery{}))
+	for range 500 {
+		if a := w.call(w.aliceToken, "GET", "/v1/tasks/999", ""); a.status != 404 {
+			t.Fatalf("got %d %s", a.status, a.body)
+		}
+	}
+	if n := len(w.audited(client.AuditQuery{})) - before; n < 50 || n > 150 {
+		t.Errorf("of 500 refused calls %d are in the audit log, want about 100", n)
+	}
+	_, err := w.alice.Submit(t.Context(), apitype.TaskSpec{Command: []string{"x"}}, "")
+	ok(t, err)
+	c.at = c.at.Add(time.Hour)
+	w.call(w.aliceToken, "GET", "/v1/tasks/999", "")
+	all := w.audited(client.AuditQuery{})
+	if last := all[len(all)-1]; last.Omitted < 350 || all[len(all)-2].Operation != "submit-task" {
+		t.Errorf("the last entries are %+v", all[len(all)-2:])
+	}
+}
+
 type verifier func(token string) (auth.Identity, error)
 
 func (v verifier) Verify(_ context.Context, token string) (auth.Identity, error) { return v(token) }

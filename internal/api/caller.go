@@ -39,6 +39,9 @@ func (c caller) String() string {
 	return who
 }
 
+// key tells callers apart.
+func (c caller) key() string { return string(c.Kind) + " " + c.ID + " " + c.Tenant }
+
 // all reports whether the caller sees every tenant.
 func (c caller) all() bool { return c.Tenant == "" && c.Role != "" && c.Role != asTenant }
 

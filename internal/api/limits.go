@@ -27,12 +27,15 @@ type limits struct {
 	mu     sync.Mutex
 	calls  map[string]*bucket // by caller
 	unsure map[string]*bucket // by address
+	noted  map[string]*bucket // refused calls in the audit log, by caller
 }
 
 // bucket is what one of them has left.
 type bucket struct {
 	left *rate.Limiter
 	open int // calls
+
+	omitted int // refused calls that the audit log does not have
 }
 
 // maxBuckets are kept; beyond that the full ones, which say nothing, are dropped.
@@ -42,10 +45,34 @@ func newLimits(l Limits) *limits {
 	if l.Burst <= 0 {
 		l.Burst = max(1, int(l.Calls))
 	}
-	return &limits{Limits: l, calls: map[string]*bucket{}, unsure: map[string]*bucket{}}
+	return &limits{Limits: l, calls: map[string]*bucket{}, unsure: map[string]*bucket{}, noted: map[string]*bucket{}}
 }
 
 func nothing() {}
+
+// Refused calls of one tenant's or viewer's token that are written into the audit log: so
+// many at once, and so many a second after that. A script that has run wild, or someone
+// who means it, must not push out what was there.
+const (
+	notedAtOnce    = 100
+	notedPerSecond = 0.5
+)
+
+// note says whether a refused call is to be written, and how many before it were not.
+func (l *limits) note(c caller, now time.Time) (omitted int, written bool) {
+	if c.Kind == "" || c.Role.AtLeast(asOperator) {
+		return 0, true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := of(l.noted, c.key(), notedPerSecond, notedAtOnce, now)
+	if _, ok := b.take(now); !ok {
+		b.omitted++
+		return 0, false
+	}
+	omitted, b.omitted = b.omitted, 0
+	return omitted, true
+}
 
 // enter counts a call, and returns what is to be called at its end, or why it may not be.
 func (l *limits) enter(c caller, now time.Time) (done func(), err error) {
@@ -54,7 +81,7 @@ func (l *limits) enter(c caller, now time.Time) (done func(), err error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := of(l.calls, string(c.Kind)+" "+c.ID+" "+c.Tenant, l.Calls, l.Burst, now)
+	b := of(l.calls, c.key(), l.Calls, l.Burst, now)
 	if l.AtOnce > 0 && b.open >= l.AtOnce {
 		e := work.Errorf(work.CodeRate, "%d calls of yours are open, which is the most: end some, streams and waits among them", b.open)
 		e.Retry = time.Second

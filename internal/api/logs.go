@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -41,19 +42,33 @@ func (s *server) taskLogs(ctx context.Context, in *logQuery) (*huma.StreamRespon
 	if err != nil {
 		return nil, err
 	}
-	r, err := o.open(ctx, st)
+	live, end := context.WithCancel(ctx)
+	r, err := o.open(live, st)
 	switch {
 	case err != nil:
-		return nil, err
 	case r == nil && st.ended:
-		return nil, work.Errorf(work.CodeNotFound, "task %d never wrote anything: it ended before it ran", in.ID)
+		err = work.Errorf(work.CodeNotFound, "task %d never wrote anything: it ended before it ran", in.ID)
 	case r == nil && !in.Follow:
-		return nil, work.Errorf(work.CodeNotFound, "task %d has written nothing yet, as it has not started: follow it to wait", in.ID)
+		err = work.Errorf(work.CodeNotFound, "task %d has written nothing yet, as it has not started: follow it to wait", in.ID)
+	}
+	if err != nil {
+		end()
+		return nil, err
 	}
 	if r != nil {
-		context.AfterFunc(ctx, func() { r.Close() }) // also when the client has left before the first byte
+		context.AfterFunc(live, func() { r.Close() }) // also when the client has left before the first byte
 	}
-	return streamTo("text/plain; charset=utf-8", func(w stream) error { return o.copyTo(ctx, w, r) }), nil
+	return streamTo("text/plain; charset=utf-8", func(w stream) error {
+		defer end()
+		if o.Follow {
+			go o.watch(live, end)
+		}
+		err := o.copyTo(live, w, r)
+		if live.Err() != nil && ctx.Err() == nil {
+			err = nil // whoever reads may not any more
+		}
+		return err
+	}), nil
 }
 
 // stands looks at the task.
@@ -98,6 +113,24 @@ func (o *output) open(ctx context.Context, st standing) (io.ReadCloser, error) {
 		}
 	}
 	return nil, nil
+}
+
+// watch calls end when whoever reads may not any more: a token may be revoked, or end, while
+// its holder follows the output of a task that runs for days.
+func (o *output) watch(ctx context.Context, end func()) {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			if !o.s.valid(o.c) {
+				end()
+				return
+			}
+		}
+	}
 }
 
 // copyTo writes the log, and when following those of later epochs, until the end.

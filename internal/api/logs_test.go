@@ -5,12 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/gpupool/gpupool/internal/api"
 	"github.com/gpupool/gpupool/internal/api/apitype"
 	"github.com/gpupool/gpupool/internal/api/client"
+	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/runner"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -91,6 +96,40 @@ func expect(t *testing.T, r *bufio.Reader, want string) {
 	if err != nil || got != want {
 		t.Fatalf("got %q, %v, want %q", got, err, want)
 	}
+}
+
+// TestLogsRevoked: whoever follows output is let go when its token counts no more, though the
+// task goes on.
+func TestLogsRevoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := build(t, options{})
+		token := api.NewTenantToken("alice")
+		_, err := w.host.Do(t.Context(), engine.SetTenant{Tenant: work.Tenant{Name: "alice", Tokens: []string{api.HashToken(token)}}})
+		ok(t, err)
+		id, err := w.host.Do(t.Context(), engine.Submit{Spec: work.Spec{Tenant: "alice", Pool: "main", Command: []string{"x"}, Request: work.Request{GPUs: 1}}})
+		ok(t, err)
+		time.Sleep(time.Minute) // it runs
+		rec := &written{header: http.Header{}}
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("/v1/tasks/%d/logs?follow=true", id), nil)
+		req.Header.Set("Authorization", "Bearer "+token)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			w.handler.ServeHTTP(rec, req)
+		}()
+		time.Sleep(time.Minute)
+		select {
+		case <-ended:
+			t.Fatalf("the stream ended: %q", rec.text())
+		default:
+		}
+		_, err = w.host.Do(t.Context(), engine.SetTenant{Tenant: work.Tenant{Name: "alice"}})
+		ok(t, err)
+		<-ended
+		if !strings.Contains(rec.text(), "started") {
+			t.Errorf("it was told %q", rec.text())
+		}
+	})
 }
 
 // TestLogsMoved follows a task to another host.

@@ -45,6 +45,8 @@ func (s *server) putSecret(ctx context.Context, in *struct {
 	SecretPath
 	Body apitype.SecretValue
 }) (*struct{}, error) {
+	s.tenants.Lock() // or one that is removed meanwhile would leave it to the next of that name
+	defer s.tenants.Unlock()
 	if err := s.ownTenant(ctx, in.Name); err != nil {
 		return nil, err
 	}

@@ -99,7 +99,12 @@ func (s *server) putTenant(ctx context.Context, in *struct {
 	Name string `path:"name" maxLength:"128" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and . _ -, beginning with a letter or digit"`
 	Body apitype.TenantSpec
 }) (*answer[apitype.Tenant], error) {
-	err := s.change(ctx, in.Name, func(t *work.Tenant, _ bool) error {
+	err := s.change(ctx, in.Name, func(t *work.Tenant, known bool) error {
+		if !known { // what a removal that was cut short left is not for the next of that name
+			if err := s.cfg.Secrets.RemoveAll(in.Name); err != nil {
+				return err
+			}
+		}
 		b := in.Body
 		t.Name, t.LimitGPUs, t.GuaranteeGPUs, t.MaxWaiting, t.MaxRunning, t.Weight = in.Name, b.LimitGPUs, b.Guarantee, b.MaxWaiting, b.MaxRunning, b.Weight
 		return nil

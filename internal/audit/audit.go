@@ -4,8 +4,9 @@
 //
 // An entry is with the operating system before its call is answered, so that killing
 // gpupool loses none; it is on the disk within a second, so that a machine that loses
-// its power loses a second of them. A call costs one small write. Reading walks the
-// files that may hold what is asked for.
+// its power loses a second of them. A call costs one small write. Several servers may
+// have one folder: each writes files of its own. Reading walks the files that may hold
+// what is asked for.
 package audit
 
 import (
@@ -16,12 +17,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"gopkg.in/natefinch/lumberjack.v2"
@@ -40,14 +43,16 @@ type Options struct {
 }
 
 const (
-	fileName  = "audit.jsonl"
-	syncEvery = time.Second
+	fileName   = "audit.jsonl" // of the first server of a folder
+	syncEvery  = time.Second
+	maxWriters = 64 // servers of one folder
 )
 
 // Log is the files of a folder. It is safe for concurrent use.
 type Log struct {
-	dir string
-	log *slog.Logger
+	dir  string
+	log  *slog.Logger
+	lock *os.File // says that the files that this server writes are taken
 
 	mu     sync.Mutex
 	out    *lumberjack.Logger
@@ -69,12 +74,46 @@ func Open(dir string, o Options) (*Log, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("the folder of the audit log cannot be made: %w", err)
 	}
-	l := &Log{dir: dir, log: o.Log, out: &lumberjack.Logger{Filename: filepath.Join(dir, fileName), MaxSize: o.MaxMiB, MaxBackups: o.Files}}
+	l := &Log{dir: dir, log: o.Log, out: &lumberjack.Logger{MaxSize: o.MaxMiB, MaxBackups: o.Files}}
+	n, err := l.take()
+	if err != nil {
+		return nil, err
+	}
+	l.out.Filename = filepath.Join(dir, nameOf(n))
 	f, err := os.OpenFile(l.out.Filename, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) // told here, not at the first call
 	if err != nil {
+		l.lock.Close() //nolint:errcheck // nothing was written
 		return nil, fmt.Errorf("the audit log cannot be written: %w", err)
 	}
 	return l, f.Close()
+}
+
+// nameOf names the file that the n-th server of a folder writes now.
+func nameOf(n int) string {
+	if n == 1 {
+		return fileName
+	}
+	return fmt.Sprintf("audit.%d.jsonl", n)
+}
+
+// take finds files that no other server writes, and keeps them until the process ends: two
+// that turn over one file would write over each other.
+func (l *Log) take() (n int, err error) {
+	for n := 1; n <= maxWriters; n++ {
+		f, err := os.OpenFile(filepath.Join(l.dir, "."+nameOf(n)+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return 0, fmt.Errorf("the audit log cannot be written: %w", err)
+		}
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			l.lock = f
+			return n, nil
+		}
+		f.Close() //nolint:errcheck // another's
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return 0, fmt.Errorf("the audit log cannot be locked: %w", err)
+		}
+	}
+	return 0, fmt.Errorf("the audit log cannot be written: %d servers write into %s already", maxWriters, l.dir)
 }
 
 // Add appends an entry. A log that cannot be written is said so once, and does not hold
@@ -113,7 +152,7 @@ func (l *Log) Close() error {
 	l.sync()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.out.Close()
+	return errors.Join(l.out.Close(), l.lock.Close())
 }
 
 // sync syncs the current file: any descriptor of it will do.
@@ -148,60 +187,106 @@ func (q Query) wants(e Entry) bool {
 
 // Each calls f with what was written, the oldest first, until f fails.
 func (l *Log) Each(ctx context.Context, q Query, f func(Entry) error) error {
-	files, err := l.files(q)
-	if err != nil {
-		return err
-	}
-	for _, name := range files {
-		if err := eachOf(ctx, name, q, f); err != nil {
+	var heads []*head
+	for n := 1; n <= maxWriters; n++ {
+		files, err := l.files(nameOf(n), q)
+		if err != nil {
 			return err
 		}
+		if len(files) == 0 {
+			continue
+		}
+		h := &head{}
+		var stop func()
+		h.next, stop = iter.Pull2(entries(ctx, files, q))
+		defer stop()
+		heads = append(heads, h)
+		h.step()
 	}
-	return nil
+	for {
+		var first *head // whose entry is the oldest
+		for _, h := range heads {
+			if h.more && (first == nil || h.err != nil || h.e.At.Before(first.e.At)) {
+				first = h
+			}
+		}
+		if first == nil {
+			return ctx.Err()
+		}
+		if first.err != nil {
+			return first.err
+		}
+		if err := f(first.e); err != nil {
+			return err
+		}
+		first.step()
+	}
 }
 
-// files are those that may hold what is asked for: one that was written last before that
-// does not. The name of a file that was put aside says less, as another server of the same
-// folder may have gone on in it for a while.
-func (l *Log) files(q Query) ([]string, error) {
-	stem, ext := strings.TrimSuffix(fileName, ".jsonl"), ".jsonl"
-	aside, err := filepath.Glob(filepath.Join(l.dir, stem+"-*"+ext))
+// head is the next entry of what one server wrote.
+type head struct {
+	next func() (Entry, error, bool)
+	e    Entry
+	err  error
+	more bool
+}
+
+func (h *head) step() { h.e, h.err, h.more = h.next() }
+
+// files are those of one server that may hold what is asked for, the oldest first: one that
+// was written last before that does not.
+func (l *Log) files(name string, q Query) ([]string, error) {
+	aside, err := filepath.Glob(filepath.Join(l.dir, strings.TrimSuffix(name, ".jsonl")+"-*.jsonl"))
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(aside)
-	aside = slices.DeleteFunc(aside, func(name string) bool {
+	slices.Sort(aside) // by the time at which they were put aside
+	return slices.DeleteFunc(append(aside, filepath.Join(l.dir, name)), func(name string) bool {
 		info, err := os.Stat(name)
-		return err == nil && info.ModTime().Add(time.Second).Before(q.Since)
-	})
-	return append(aside, l.out.Filename), nil
+		return err != nil || info.ModTime().Add(time.Second).Before(q.Since)
+	}), nil
 }
 
-func eachOf(ctx context.Context, name string, q Query, f func(Entry) error) error {
+// entries reads files, one after the other. It ends with the first error.
+func entries(ctx context.Context, files []string, q Query) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for _, name := range files {
+			if more, err := eachOf(ctx, name, q, yield); err != nil {
+				yield(Entry{}, err)
+				return
+			} else if !more {
+				return
+			}
+		}
+	}
+}
+
+// eachOf reads one file. more is false when nobody wants more.
+func eachOf(ctx context.Context, name string, q Query, yield func(Entry, error) bool) (more bool, err error) {
 	file, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile, as the oldest are
-		return nil
+		return true, nil
 	}
 	if err != nil {
-		return fmt.Errorf("the audit log cannot be read: %w", err)
+		return false, fmt.Errorf("the audit log cannot be read: %w", err)
 	}
 	defer file.Close()
 	r := bufio.NewReader(file)
 	for ctx.Err() == nil {
 		line, err := r.ReadBytes('\n')
 		if errors.Is(err, io.EOF) { // a line without an end is being written, or was cut by a crash
-			return nil
+			return true, nil
 		}
 		if err != nil {
-			return fmt.Errorf("the audit log cannot be read: %w", err)
+			return false, fmt.Errorf("the audit log cannot be read: %w", err)
 		}
 		var e Entry
 		if json.Unmarshal(line, &e) != nil || !q.wants(e) { // torn by a crash: the next line is whole
 			continue
 		}
-		if err := f(e); err != nil {
-			return err
+		if !yield(e, nil) {
+			return false, nil
 		}
 	}
-	return ctx.Err()
+	return false, nil
 }

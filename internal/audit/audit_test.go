@@ -98,12 +98,55 @@ func TestRotation(t *testing.T) {
 	if got := read(t, l, Query{}); len(got) != n {
 		t.Errorf("got %d entries of %d", len(got), n)
 	}
-	files, err := l.files(Query{Since: time.Now().Add(time.Hour)})
-	if err != nil || len(files) != 1 {
+	files, err := l.files(fileName, Query{Since: time.Now().Add(time.Hour)})
+	if err != nil || len(files) != 0 {
 		t.Errorf("for what is to come it would read %v, %v", files, err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestServersOfOneFolder: servers that share a folder lose nothing of each other's when they
+// begin new files, and each reads all, in order.
+func TestServersOfOneFolder(t *testing.T) {
+	dir := t.TempDir()
+	a := open(t, dir, Options{MaxMiB: 1, Files: 100})
+	wide := strings.Repeat("x", 1000)
+	var b *Log
+	const n = 6000
+	for i := range n {
+		l := a
+		if i == n/2 { // begins when the first has turned its files over
+			b = open(t, dir, Options{MaxMiB: 1, Files: 100})
+		}
+		if b != nil && i%2 == 1 {
+			l = b
+		}
+		l.Add(Entry{At: start.Add(time.Duration(i) * time.Second), Request: fmt.Sprint(i), Path: wide})
+	}
+	for _, l := range []*Log{a, b} {
+		got := read(t, l, Query{})
+		if len(got) != n {
+			t.Fatalf("%d of %d entries are there", len(got), n)
+		}
+		for i, e := range got {
+			if e.Request != fmt.Sprint(i) {
+				t.Fatalf("entry %d is %s", i, e.Request)
+			}
+		}
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, dir, Options{})
+	if filepath.Base(again.out.Filename) != fileName {
+		t.Errorf("the next server writes %s", again.out.Filename)
+	}
+	for _, l := range []*Log{b, again} {
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -55,7 +55,7 @@ func (a *App) auditCmd() *cobra.Command {
 
 func auditCSV(out io.Writer, entries func(func(apitype.AuditEntry, error) bool)) error {
 	w := csv.NewWriter(out)
-	if err := w.Write([]string{"at", "request", "operation", "method", "path", "object", "by", "name", "how", "role", "tenant", "from", "forwarded", "status", "code", "took_ms"}); err != nil {
+	if err := w.Write([]string{"at", "request", "operation", "method", "path", "object", "by", "name", "how", "role", "tenant", "from", "forwarded", "status", "code", "took_ms", "omitted"}); err != nil {
 		return err
 	}
 	for e, err := range entries {
@@ -63,7 +63,7 @@ func auditCSV(out io.Writer, entries func(func(apitype.AuditEntry, error) bool))
 			w.Flush()
 			return err
 		}
-		row := []string{e.At.Format(time.RFC3339Nano), e.Request, e.Operation, e.Method, e.Path, e.Object, e.By, e.Name, e.How, e.Role, e.Tenant, e.From, e.Forwarded, fmt.Sprint(e.Status), e.Code, fmt.Sprint(e.TookMS)}
+		row := []string{e.At.Format(time.RFC3339Nano), e.Request, e.Operation, e.Method, e.Path, e.Object, e.By, e.Name, e.How, e.Role, e.Tenant, e.From, e.Forwarded, fmt.Sprint(e.Status), e.Code, fmt.Sprint(e.TookMS), fmt.Sprint(e.Omitted)}
 		for i, cell := range row {
 			row[i] = plain(cell)
 		}

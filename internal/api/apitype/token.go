@@ -58,6 +58,7 @@ type AuditEntry struct {
 	Tenant    string    `json:"tenant,omitempty" doc:"Of whom it is from; absent for who sees every tenant"`
 	From      string    `json:"from" doc:"Address of the connection"`
 	Forwarded string    `json:"forwarded,omitempty" doc:"What X-Forwarded-For claims"`
+	Omitted   int       `json:"omitted,omitempty" doc:"Refused calls of the same caller before this one that were too many to be written"`
 	Status    int       `json:"status" doc:"Of the answer; 0 where none was given"`
 	Code      string    `json:"code,omitempty" doc:"Why it was refused"`
 	TookMS    float64   `json:"took_ms"`

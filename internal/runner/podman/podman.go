@@ -141,6 +141,9 @@ func (r *Runner) container(s runner.Spec) (process.Container, error) {
 	}
 	args := []string{"run", "--name", name, "--replace", "--pidfile", c.PIDFile, "--init", "--log-driver", "none", "--sig-proxy=false", "--http-proxy=false",
 		"--pull", r.o.Pull, "--network", network, "--device", kind + "=" + id,
+		// What an image asks for by itself: a health check would run outside what is suspended and
+		// ended with the task, and its volumes would be disk of the host without a bound.
+		"--no-healthcheck", "--image-volume", "tmpfs",
 		"--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp:rw,nosuid,nodev,mode=1777",
 		"--cap-drop", "all", "--security-opt", "no-new-privileges",
 		"--pids-limit", strconv.Itoa(r.o.Pids), "--shm-size", strconv.FormatInt(r.o.ShmMiB, 10) + "m",

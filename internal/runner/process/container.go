@@ -117,6 +117,8 @@ func (s *shim) signalContainer(sig syscall.Signal) bool {
 	}
 	init := s.init()
 	switch {
+	case init == 0 && sig != syscall.SIGKILL && !s.reaped && syscall.Kill(pidIn(s.l.Container.PIDFile), 0) == nil:
+		return false // it is between the parents that it had and this one: nobody's child, for a moment
 	case init == 0: // it has ended, and what ran it cleans up
 		if sig == syscall.SIGKILL && !s.asked.Kill.IsZero() && time.Since(s.asked.Kill) > removeWait {
 			s.signalRunner(sig)
