@@ -199,7 +199,7 @@ func (l *Log) Each(ctx context.Context, q Query, f func(Entry) error) error {
 		h := &head{}
 		var stop func()
 		h.next, stop = iter.Pull2(entries(ctx, files, q))
-		defer stop()
+		defer stop() //nolint:gocritic // all are read side by side, to the end
 		heads = append(heads, h)
 		h.step()
 	}
