@@ -372,7 +372,9 @@ func TestSlowClients(t *testing.T) {
 				srv := newHTTPServer(t.Context(), h, slog.New(slog.DiscardHandler))
 				go srv.Serve(l) //nolint:errcheck // ends when it is closed
 				defer srv.Close()
+				sent := make(chan struct{})
 				go func() {
+					defer close(sent)
 					end.Write([]byte(send)) //nolint:errcheck // it may be cut
 					for {
 						if time.Sleep(5 * time.Second); what == "headers" {
@@ -394,6 +396,7 @@ func TestSlowClients(t *testing.T) {
 				if took := time.Since(began); took < 5*time.Second || took > time.Minute {
 					t.Errorf("it was cut after %s", took)
 				}
+				<-sent // a bubble ends only when everything in it has
 			})
 		})
 	}
