@@ -193,6 +193,7 @@ func (c *cluster) follow(ctx context.Context) (lost <-chan struct{}, err error) 
 		won <- result{lost, err}
 	}()
 	for {
+		know := newHeard(time.Now())
 		h, err := c.open(ctx)
 		if err != nil {
 			return nil, err
@@ -202,8 +203,8 @@ func (c *cluster) follow(ctx context.Context) (lost <-chan struct{}, err error) 
 		followed := make(chan error, 1)
 		here, stop := context.WithCancel(ctx)
 		go func() { followed <- h.Follow(here, c.journal) }()
-		go c.lag(here, h)
-		if err := c.serveAs(ctx, false); err != nil {
+		go c.lag(here, h, know)
+		if err := c.serveAs(ctx, know); err != nil {
 			stop()
 			return nil, errors.Join(err, <-followed)
 		}
@@ -212,7 +213,6 @@ func (c *cluster) follow(ctx context.Context) (lost <-chan struct{}, err error) 
 			case r := <-won:
 				if e, ours := errors.AsType[*journal.Error](r.err); ours && e.Code == journal.ErrSite {
 					c.log.Warn("this server follows only", "why", r.err)
-					c.foreign.Store(true)
 					continue
 				}
 				stop()
@@ -324,18 +324,18 @@ func (c *cluster) begin(ctx context.Context) error {
 		c.log.Warn("clients will not find the server by themselves", "err", err)
 	}
 	c.watch.Role(true, 0, 0)
-	return c.serveAs(ctx, true)
+	return c.serveAs(ctx, nil)
 }
 
 // lagEvery is how often a follower looks where the others are.
 const lagEvery = 500 * time.Millisecond
 
 // lag looks who leads and how far this follower is behind, until ctx ends.
-func (c *cluster) lag(ctx context.Context, h *host.Host) {
+func (c *cluster) lag(ctx context.Context, h *host.Host, know *heard) {
 	tick := time.NewTicker(lagEvery)
 	defer tick.Stop()
-	level := time.Now()
 	for {
+		asked := time.Now()
 		s, err := c.journal.Status(ctx)
 		if ctx.Err() != nil {
 			return
@@ -343,20 +343,53 @@ func (c *cluster) lag(ctx context.Context, h *host.Host) {
 		behind := uint64(0)
 		if err == nil {
 			c.leader.Store(nil)
+			c.foreign.Store(s.Elsewhere) // before the address, as it says what that means here
 			if s.Leader != "" && !s.Self {
 				c.leader.Store(&s.Leader)
 			}
-			if have := h.LastEvent(); s.Last > have {
-				behind = s.Last - have
-			} else {
-				level = time.Now()
-			}
+			have := h.LastEvent()
+			behind = s.Last - min(s.Last, have)
+			know.look(asked, s.Last, have)
 		}
-		c.watch.Role(false, behind, time.Since(level).Seconds())
+		c.watch.Role(false, behind, know.since(time.Now()).Seconds())
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
 	}
+}
+
+// heard is when a server that follows surely knew all that was stored. What it shows, and
+// whom it lets in, is as of then: a token that was revoked since still counts here.
+type heard struct {
+	at     atomic.Pointer[time.Time]
+	marked time.Time // a look whose last fact is waited for
+	last   uint64
+}
+
+func newHeard(at time.Time) *heard {
+	k := &heard{marked: at}
+	k.at.Store(&at)
+	return k
+}
+
+// look takes what was stored when the journal was asked, and what this server has by now.
+// Under a stream of writes it is never level with the newest look, but with one before.
+func (k *heard) look(asked time.Time, stored, have uint64) {
+	if have >= k.last {
+		level := k.marked
+		if k.marked, k.last = asked, stored; have >= stored {
+			level = asked
+		}
+		k.at.Store(&level)
+	}
+}
+
+func (k *heard) since(now time.Time) time.Duration { return now.Sub(*k.at.Load()) }
+
+// staleAfter is how long a server may have heard nothing and still answer: long enough for
+// another to lead, or another Redis to be the primary.
+func (c *cluster) staleAfter() time.Duration {
+	return max(5*time.Duration(c.o.Config.Journal.Lease), 5*time.Second)
 }

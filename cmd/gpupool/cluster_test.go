@@ -209,6 +209,105 @@ func TestCluster(t *testing.T) {
 	}
 }
 
+// A server that follows and hears nothing more of the journal does not go on letting in who may
+// have been shut out meanwhile; metrics still say why. It answers again when it hears.
+func TestFollowerIsCutOff(t *testing.T) {
+	r := redistest.Start(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	data, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	data = filepath.Join(data, "data")
+	t.Cleanup(func() { killAll(data) })
+	config := filepath.Join(t.TempDir(), "gpupool.yaml")
+	must(t, os.WriteFile(config, []byte("journal: {lease: 1s}\nmetrics: {open: loopback}\n"), 0o600))
+	all := []*member{newMember(t, data, r.URL(), "--config", config), newMember(t, data, r.URL(), "--config", config)}
+	for _, m := range all {
+		m.start()
+	}
+	follower := others(all, leaderOf(ctx, t, all))[0]
+	token, err := os.ReadFile(filepath.Join(data, cli.AdminTokenFile))
+	must(t, err)
+	c, err := client.New(follower.url, strings.TrimSpace(string(token)))
+	must(t, err)
+	_, err = c.Whoami(ctx)
+	must(t, err)
+	r.Signal(syscall.SIGSTOP)
+	defer r.Signal(syscall.SIGCONT)
+	for err == nil || !strings.Contains(err.Error(), "has not heard from the journal") {
+		if _, err = c.Whoami(ctx); ctx.Err() != nil {
+			t.Fatalf("a follower that is cut off answers: %v", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if a, err := http.Get(follower.url + "/metrics"); err != nil || a.StatusCode != http.StatusOK {
+		t.Errorf("metrics of a follower that is cut off: %v, %v", a, err)
+	} else {
+		a.Body.Close()
+	}
+	r.Signal(syscall.SIGCONT)
+	for err != nil {
+		if _, err = c.Whoami(ctx); ctx.Err() != nil {
+			t.Fatalf("a follower that hears again: %v", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestForeignLeader: a loopback address that a server elsewhere tells is not where its callers'
+// tokens are sent to.
+func TestForeignLeader(t *testing.T) {
+	r := redistest.Start(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	var all []*member
+	for range 2 {
+		m := newMember(t, filepath.Join(t.TempDir(), "data"), r.URL())
+		t.Cleanup(func() { killAll(m.data) })
+		m.start()
+		all = append(all, m)
+		leaderOf(ctx, t, all)
+	}
+	token, err := os.ReadFile(filepath.Join(all[1].data, cli.AdminTokenFile))
+	must(t, err)
+	c, err := client.New(all[1].url, strings.TrimSpace(string(token)))
+	must(t, err)
+	spec := apitype.TaskSpec{GPUs: "1/7", Command: []string{"true"}}
+	for {
+		_, err := c.Submit(ctx, spec, "")
+		if err != nil && strings.Contains(err.Error(), "journal.advertise") {
+			break
+		}
+		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "no server leads") { // it has not looked yet
+			t.Fatalf("a write passed on to another machine's loopback address: %v", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestHeard: a follower is as old as the newest look whose facts it has all heard.
+func TestHeard(t *testing.T) {
+	start := time.Now()
+	k := newHeard(start)
+	for i, step := range []struct {
+		stored, have uint64
+		age          time.Duration
+	}{
+		{10, 10, 0}, // level
+		{20, 15, time.Second},
+		{30, 15, 2 * time.Second}, // still waits for 20
+		{40, 25, 2 * time.Second}, // has what was stored two looks ago
+		{50, 40, time.Second},
+		{50, 45, 2 * time.Second},
+		{50, 50, 0},
+	} {
+		now := start.Add(time.Duration(i+1) * time.Second)
+		if k.look(now, step.stored, step.have); k.since(now) != step.age {
+			t.Errorf("look %d: %s old, want %s", i, k.since(now), step.age)
+		}
+	}
+}
+
 func others(all []*member, but *member) (out []*member) {
 	for _, m := range all {
 		if m != but {

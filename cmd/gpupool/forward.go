@@ -34,8 +34,9 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (c *cluster) handle(h http.Handler) { c.handles.Store(&h) }
 
-// serveAs answers from the host of now on. Streams end with ctx.
-func (c *cluster) serveAs(ctx context.Context, leads bool) error {
+// serveAs answers from the host of now on, as one that follows and has heard so much, or with
+// nil as the one that leads. Streams end with ctx.
+func (c *cluster) serveAs(ctx context.Context, follows *heard) error {
 	local, err := c.handler()
 	if err != nil {
 		return err
@@ -49,7 +50,7 @@ func (c *cluster) serveAs(ctx context.Context, leads bool) error {
 			next.ServeHTTP(w, r.WithContext(here))
 		})
 	}
-	if leads {
+	if follows == nil {
 		c.handle(bound(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set(headerRole, "leader")
 			if r.Header.Get(headerForwarded) != "" && !reads(r) {
@@ -62,6 +63,10 @@ func (c *cluster) serveAs(ctx context.Context, leads bool) error {
 	pass := c.proxy(h)
 	c.handle(bound(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(headerRole, "follower")
+		if since := follows.since(time.Now()); since > c.staleAfter() && strings.HasPrefix(r.URL.Path, "/v1/") {
+			unavailable(fmt.Sprintf("this server follows, and has not heard from the journal for %s: what it knows, and who may come in, may have changed; try again, ask another server, or look at its connection to Redis", since.Round(time.Second))).ServeHTTP(w, r)
+			return
+		}
 		if reads(r) && !(c.foreign.Load() && strings.HasSuffix(r.URL.Path, "/logs")) {
 			local.ServeHTTP(w, r)
 			return
@@ -124,6 +129,10 @@ func (c *cluster) proxy(h *host.Host) http.Handler {
 			unavailable("the address of the server that leads is not usable: set journal.advertise there").ServeHTTP(w, r)
 			return
 		}
+		if c.foreign.Load() && loopback(to.Hostname()) {
+			unavailable(fmt.Sprintf("the server that leads is on another machine and says that it is at %s, which here is this one: set journal.advertise there to an address that others reach", to.Host)).ServeHTTP(w, r)
+			return
+		}
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && r.Header.Get("Authorization") == "" {
 			// Who has shown a certificate here shows it there too: nobody can pass that on.
 			there := url.URL{Scheme: to.Scheme, Host: to.Host, Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
@@ -151,6 +160,11 @@ func (c *cluster) proxy(h *host.Host) http.Handler {
 		}
 		pass.ServeHTTP(w, r)
 	})
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip.IsLoopback() || ip.IsUnspecified()
 }
 
 // dialTLS reaches a server that leads. It is trusted when someone signed its certificate whom

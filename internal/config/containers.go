@@ -10,8 +10,8 @@ import (
 
 // Process is about tasks that run as processes.
 type Process struct {
-	Users       map[string]string `yaml:"users,omitempty" example:"{vision: \"2001:2001\", speech: speech}" doc:"Whom the tasks of each tenant run as, in containers too: a user of this system, or UID:GID in numbers. Takes a server that is root. Empty: as default_user says."`
-	DefaultUser string            `yaml:"default_user" default:"" doc:"Whom the tasks of all other tenants run as. Empty: the server's own user; as root that reads everything on the machine."`
+	Users       map[string]string `yaml:"users,omitempty" example:"{vision: \"2001:2001\", speech: speech}" doc:"Whom the tasks of each tenant run as, in containers too: a user of this system, or UID:GID in numbers. Takes a server that is root. With it default_user is needed too."`
+	DefaultUser string            `yaml:"default_user" default:"" doc:"Whom the tasks of all other tenants run as. Empty: the server's own user, which as root reads everything on the machine; in containers whom the image says."`
 	Work        string            `yaml:"work_dir" default:"/var/lib/gpupool/work" doc:"Where tasks that run as another user get their working directories; those users must be able to pass through it."`
 }
 
@@ -46,6 +46,9 @@ func (c Config) checkContainers() error {
 		if !path.IsAbs(dir) {
 			return fmt.Errorf("podman.volumes[%d]: expected an absolute path, got %q", i, dir)
 		}
+	}
+	if len(c.Process.Users) > 0 && c.Process.DefaultUser == "" {
+		return fmt.Errorf("process.default_user: expected whom tasks of tenants run as that are not in process.users, such as nobody; it is empty, and so the image of such a task could choose the UID of one who is")
 	}
 	if !path.IsAbs(c.Process.Work) {
 		return fmt.Errorf("process.work_dir: expected an absolute path, got %q", c.Process.Work)

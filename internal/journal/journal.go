@@ -68,6 +68,8 @@ type Status struct {
 	Leader string // its URL; "" while nobody leads
 	Self   bool   // this server leads
 	Last   uint64 // the newest record
+
+	Elsewhere bool // its tasks run at another site: this server cannot see them, and must not lead
 }
 
 // Code names what went wrong in a journal.

@@ -29,6 +29,7 @@ func (j *Journal) look(ctx context.Context) (s journal.Status, m metaOf, err err
 		return s, m, err
 	}
 	s.Last = m.last
+	s.Elsewhere = m.site != "" && j.o.Site != "" && m.site != j.o.Site
 	if f := strings.SplitN(text, " ", 3); len(f) == 3 {
 		s.Leader, s.Self = f[2], f[0] == j.server
 	}

@@ -115,10 +115,11 @@ func sum(b []byte) string { return strconv.FormatUint(uint64(crc32.Checksum(b, c
 
 // metaOf is what the store says of itself.
 type metaOf struct {
-	version, snapKey, snapSum string
-	last, snap, acked         uint64
-	chain, snapChain          chain
-	snapParts                 int
+	version, site     string
+	snapKey, snapSum  string
+	last, snap, acked uint64
+	chain, snapChain  chain
+	snapParts         int
 }
 
 func (j *Journal) meta(ctx context.Context) (m metaOf, err error) {
@@ -130,7 +131,7 @@ func (j *Journal) meta(ctx context.Context) (m metaOf, err error) {
 	if err != nil {
 		return m, err
 	}
-	m = metaOf{version: h["version"], snapKey: h["snap_key"], snapSum: h["snap_sum"], chain: chain(h["chain"]), snapChain: chain(h["snap_chain"])}
+	m = metaOf{version: h["version"], site: h["site"], snapKey: h["snap_key"], snapSum: h["snap_sum"], chain: chain(h["chain"]), snapChain: chain(h["snap_chain"])}
 	if m.version == "" {
 		return m, nil // nobody has written yet
 	}
