@@ -209,6 +209,9 @@ func (h *Host) apply(ctx context.Context, batch []request) (time.Duration, error
 	for _, c := range out.Commands {
 		h.dispatch.do(c)
 	}
+	if out.Unsaved != nil {
+		h.cfg.Log.Warn("the journal grows until a snapshot is stored, which is tried again", "err", out.Unsaved)
+	}
 	for _, f := range out.Facts {
 		if x, ok := f.(engine.ModeSet); ok && x.By == engine.ByGuard {
 			h.cfg.Log.Warn("a pool fell back to static: it stays so until its mode is set again", "pool", x.Pool, "why", x.Reason, "log", x.Log)

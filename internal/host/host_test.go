@@ -371,6 +371,51 @@ func TestSnapshots(t *testing.T) {
 	})
 }
 
+// TestSnapshotFails: a snapshot is there to save time, and the facts before it are stored: that
+// it fails ends nothing. It is tried again, and not at each commit.
+func TestSnapshotFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "8xH100-80GB")
+		heard := &listener{}
+		w.cfg.SnapshotEvery, w.cfg.Watch = 40, heard
+		tries := 0
+		w.journal.FailWith(func(op string) error {
+			if op == "snapshot" {
+				tries++
+				return errPlanted
+			}
+			return nil
+		})
+		l := w.start()
+		l.setUp()
+		var last work.TaskID
+		for range 20 {
+			last = l.submit(spec("1/7", "1s"))
+			after(5 * time.Second)
+		}
+		if s := l.state(last); s != work.Succeeded {
+			t.Errorf("the last task is %s", s)
+		}
+		if facts := int(l.LastEvent()); tries < 2 || tries > 1+(facts-40)/5 {
+			t.Errorf("%d snapshots were tried over %d facts, want one after 40 and then one each 5 at most", tries, facts)
+		}
+		if heard.unsaved != tries {
+			t.Errorf("the watcher heard of %d of %d failures", heard.unsaved, tries)
+		}
+		w.journal.FailWith(nil)
+		for range 2 {
+			l.submit(spec("1/7", "1s"))
+			after(5 * time.Second)
+		}
+		if snapshots, records := kept(t, w.journal); snapshots != 1 || records > 20 {
+			t.Errorf("the journal holds %d snapshots and %d records, want one and at most 20", snapshots, records)
+		}
+		if err := l.end(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func kept(t *testing.T, j journal.Journal) (snapshots, records int) {
 	t.Helper()
 	err := j.Load(t.Context(), func(uint64, []byte) error { snapshots++; return nil }, func(uint64, []byte) error { records++; return nil })

@@ -23,6 +23,7 @@ type Commit struct {
 	Asked   int           // events that came in
 	Stepped time.Duration // deciding
 	Stored  time.Duration // making it durable; 0 when there was nothing to store
+	Unsaved error         // a snapshot that was due failed
 }
 
 // Refusal is an event that changed nothing, and why.
@@ -39,7 +40,7 @@ func (h *Host) tell(at work.Time, batch []request, out Batch, events []Event) {
 	if h.cfg.Watch == nil {
 		return
 	}
-	c := Commit{At: at, Events: events, Asked: len(batch), Stepped: out.Stepped, Stored: out.Stored}
+	c := Commit{At: at, Events: events, Asked: len(batch), Stepped: out.Stepped, Stored: out.Stored, Unsaved: out.Unsaved}
 	for i, r := range out.Replies {
 		if r.Err != nil {
 			c.Refused = append(c.Refused, Refusal{batch[i].ev, r.Err})

@@ -22,6 +22,7 @@ type listener struct {
 	last    uint64
 	gap     bool
 	refused int
+	unsaved int
 	views   int
 }
 
@@ -32,6 +33,9 @@ func (l *listener) Commit(c Commit) {
 		l.kinds = append(l.kinds, e.Fact.Kind())
 		l.gap = l.gap || l.last != 0 && e.Seq != l.last+1
 		l.last = e.Seq
+	}
+	if c.Unsaved != nil {
+		l.unsaved++
 	}
 	for _, r := range c.Refused {
 		if _, is := r.Event.(engine.Submit); is { // the first look at a driver may come before there is a pool

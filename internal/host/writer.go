@@ -44,6 +44,10 @@ type Batch struct {
 	Replies  []Reply // one for each event, in order
 
 	Stepped, Stored time.Duration // deciding, and making it durable
+
+	// Unsaved is why a snapshot that was due was not stored. The facts are: older ones stay in
+	// the journal, and it is tried again.
+	Unsaved error
 }
 
 // NewWriter makes a writer over an empty engine that keeps nothing: for the simulator.
@@ -86,7 +90,7 @@ func Recover(ctx context.Context, cfg engine.Config, j journal.Journal, snapshot
 func (w *Writer) Apply(ctx context.Context, now work.Time, evs ...engine.Event) (Batch, error) {
 	b := &w.batch
 	b.Facts, b.Commands, b.Replies = b.Facts[:0], b.Commands[:0], b.Replies[:0]
-	b.First = w.seq + 1
+	b.First, b.Unsaved = w.seq+1, nil
 	start := w.clock()
 	for _, ev := range evs {
 		out := w.Engine.Step(now, ev)
@@ -138,10 +142,18 @@ func (w *Writer) store(ctx context.Context, facts []engine.Fact) error {
 	w.seq = last
 	w.sinceSnapshot += len(facts)
 	if w.snapshotEvery > 0 && w.sinceSnapshot >= w.snapshotEvery {
-		return w.Snapshot(ctx)
+		// The facts are durable, and must not be answered as if they were not. A journal that
+		// takes nothing any more says so at the next append.
+		if w.batch.Unsaved = w.Snapshot(ctx); w.batch.Unsaved != nil {
+			w.sinceSnapshot -= w.snapshotEvery / snapshotTries
+		}
 	}
 	return nil
 }
+
+// snapshotTries is how often a snapshot that fails is tried again, until as many facts again
+// have been stored as led to it.
+const snapshotTries = 8
 
 // Snapshot stores the whole state and lets the journal drop older facts.
 func (w *Writer) Snapshot(ctx context.Context) error {

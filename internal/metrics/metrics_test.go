@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/gpupool/gpupool/internal/engine"
 	"github.com/gpupool/gpupool/internal/gpu"
+	"github.com/gpupool/gpupool/internal/host"
 	"github.com/gpupool/gpupool/internal/journal/memory"
 	"github.com/gpupool/gpupool/internal/work"
 )
@@ -76,6 +78,14 @@ func TestRefusals(t *testing.T) {
 	if got := w.m.scrape(t, ""); strings.Contains(got, "made-up") {
 		t.Error("whatever a user writes as a pool becomes a series")
 	}
+}
+
+func TestUnsaved(t *testing.T) {
+	w := newWorld(t, 8, 8, 1)
+	w.show(0)
+	w.has(`gpupool_journal_snapshot_failures_total 0`)
+	w.m.Commit(host.Commit{At: w.now, Unsaved: errors.New("no room")})
+	w.has(`gpupool_journal_snapshot_failures_total 1`)
 }
 
 func TestParkAndWake(t *testing.T) {

@@ -196,6 +196,9 @@ func (tr *tracker) commit(c *host.Commit) {
 	if c.Stored > 0 {
 		v.journal.WithLabelValues().Observe(c.Stored.Seconds())
 	}
+	if c.Unsaved != nil {
+		v.unsaved.Inc()
+	}
 	for _, r := range c.Refused {
 		tr.refused(r)
 	}

@@ -14,6 +14,7 @@ type vecs struct {
 	step, journal                                             *prometheus.HistogramVec
 	driverCalls                                               *prometheus.HistogramVec
 	driverErrors                                              *prometheus.CounterVec
+	unsaved                                                   prometheus.Counter
 }
 
 func (m *Metrics) newVecs() vecs {
@@ -51,6 +52,8 @@ func (m *Metrics) newVecs() vecs {
 		facts:   m.counter("gpupool_facts_total", "Facts that were made durable, by kind.", "kind"),
 		step:    m.histogram(quick, "gpupool_engine_step_seconds", "Deciding what follows from one event: the mean over those of one commit."),
 		journal: m.histogram(quick, "gpupool_journal_commit_seconds", "Making the facts of one commit durable."),
+
+		unsaved: m.counter("gpupool_journal_snapshot_failures_total", "Snapshots that could not be stored: the journal keeps all facts since the last one, and a start takes longer.").WithLabelValues(),
 
 		driverCalls:  m.histogram(short, "gpupool_driver_call_seconds", "Calls of drivers that did not fail.", "driver", "op"),
 		driverErrors: m.counter("gpupool_driver_errors_total", "Calls of drivers that failed, by the code of the error.", "driver", "op", "code"),

@@ -173,6 +173,9 @@ func (w *world) apply(calls ...call) error {
 		w.fault(fateNames[fate])
 		return w.failed(calls, err)
 	}
+	if b.Unsaved != nil {
+		w.fault(fateNames[noSnap])
+	}
 	if err := w.leave(calls, b); err != nil {
 		return err
 	}

@@ -233,6 +233,34 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// A snapshot for which there is no room leaves none of itself, and appends go on.
+func TestNoRoomForSnapshot(t *testing.T) {
+	s := redistest.Start(t)
+	j := lead(t, redis.Options{URL: s.URL()})
+	must := func(_ uint64, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(j.Append(ctx, [][]byte{[]byte("one")}))
+	var used int
+	if _, err := fmt.Sscan(s.Do("EVAL", `return redis.call('INFO', 'memory'):match('used_memory:(%d+)')`, "0"), &used); err != nil {
+		t.Fatal(err)
+	}
+	s.Do("CONFIG", "SET", "maxmemory", strconv.Itoa(used+16<<20))
+	if err := j.Snapshot(ctx, 1, make([]byte, 64<<20)); code(err) != journal.ErrFull {
+		t.Fatalf("got %v, want %s", err, journal.ErrFull)
+	}
+	if keys := s.Do("KEYS", "*snap*"); keys != "" {
+		t.Errorf("parts are left: %s", keys)
+	}
+	must(j.Append(ctx, [][]byte{[]byte("two")}))
+	if err := j.Snapshot(ctx, 2, []byte("small")); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // put writes records and returns a copy of the store's data as it was then.
 func put(t *testing.T, s *redistest.Server, j journal.Journal, records ...string) (backup string) {
 	t.Helper()

@@ -74,11 +74,26 @@ func (j *Journal) storeParts(ctx context.Context, t *term, state []byte) (key st
 			return words(stash.Eval(ctx, node, []string{j.keys.meta, key}, t.holder, parts, part, int(leftovers.Seconds())))
 		})
 		if err != nil {
+			j.drop(key)
 			return "", 0, err
 		}
 		parts++
 	}
 	return key, parts, nil
+}
+
+// drop makes room at once where parts did not all fit; else they go by themselves. Nothing can
+// count them yet: that is the next step of whoever stores them.
+func (j *Journal) drop(key string) {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	node, err := j.node(ctx)
+	if err == nil {
+		err = node.Del(ctx, key).Err()
+	}
+	if err != nil {
+		j.o.Log.Debug("parts of a snapshot are left to go by themselves", "err", err)
+	}
 }
 
 // Restore implements journal.Restorer. This server must lead.
