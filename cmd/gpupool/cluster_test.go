@@ -235,7 +235,8 @@ func TestFollowerIsCutOff(t *testing.T) {
 	r.Signal(syscall.SIGSTOP)
 	defer r.Signal(syscall.SIGCONT)
 	for err == nil || !strings.Contains(err.Error(), "has not heard from the journal") {
-		if _, err = c.Whoami(ctx); ctx.Err() != nil {
+		_, err = c.Whoami(ctx)
+		if ctx.Err() != nil {
 			t.Fatalf("a follower that is cut off answers: %v", err)
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -247,7 +248,8 @@ func TestFollowerIsCutOff(t *testing.T) {
 	}
 	r.Signal(syscall.SIGCONT)
 	for err != nil {
-		if _, err = c.Whoami(ctx); ctx.Err() != nil {
+		_, err = c.Whoami(ctx)
+		if ctx.Err() != nil {
 			t.Fatalf("a follower that hears again: %v", err)
 		}
 		time.Sleep(20 * time.Millisecond)
